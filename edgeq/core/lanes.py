@@ -1,0 +1,58 @@
+"""Slots and lanes: what a run may claim next, so that slow work cannot block quick work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgeq.core.durations import Histogram
+
+AHEAD_AT_MOST = 100
+AHEAD_MEDIAN_MS = 5
+_ENOUGH_SAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimStep:
+    """Claim up to `limit` jobs: of one lane, or of any when `lane` is None."""
+
+    lane: str | None
+    limit: int
+
+
+def claim_steps(
+    concurrency: int, reserved: Mapping[str, int], running: Mapping[str, int], *, at_most: int
+) -> tuple[ClaimStep, ...]:
+    """What is free: each lane's reserved slots first, then those that take any lane.
+
+    A job of a lane sits in its lane's reserved slots while there are some, so nothing has to
+    remember which slot a job was given.
+    """
+    steps = []
+    left = at_most
+    for lane, slots in reserved.items():
+        free = min(slots - running.get(lane, 0), left)
+        if free > 0:
+            steps.append(ClaimStep(lane, free))
+            left -= free
+    in_open_slots = sum(max(0, n - reserved.get(lane, 0)) for lane, n in running.items())
+    free = min(concurrency - sum(reserved.values()) - in_open_slots, left)
+    if free > 0:
+        steps.append(ClaimStep(None, free))
+    return tuple(steps)
+
+
+def open_slots(concurrency: int, reserved: Mapping[str, int]) -> int:
+    """How many slots take any lane."""
+    return concurrency - sum(reserved.values())
+
+
+def claims_ahead(durations: Histogram, *, is_limited: bool) -> bool:
+    """Whether jobs of a type are so short that they are worth claiming before their turn.
+
+    A limited type is not: what waits in one process would hold a place that another could use.
+    """
+    if is_limited or durations.samples < _ENOUGH_SAMPLES:
+        return False
+    median = durations.quantile(0.5)
+    return median is not None and median <= AHEAD_MEDIAN_MS

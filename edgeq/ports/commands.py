@@ -1,0 +1,297 @@
+"""What a store can be asked to change: each command is one atomic unit with a typed answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from edgeq.core.durations import Histogram
+from edgeq.core.job_types import JobType, TypePolicy
+from edgeq.core.jobs import ClaimedJob, Job, JobStatus, LogLevel, NewJob
+from edgeq.core.lanes import ClaimStep
+from edgeq.core.outcomes import Outcome
+from edgeq.core.runs import RunReport
+
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+class Command(Generic[Answer_co]):
+    """A change; the type parameter is what the store answers once it is durable."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class InsertJobs(Command[tuple[Inserted | Duplicate, ...]]):
+    """Add jobs, all or none; a key that is in use answers with the job that has it."""
+
+    jobs: tuple[NewJob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A running job that came to an end, named by the fence under which it was claimed."""
+
+    seq: int
+    job_id: str
+    type: str
+    tenant_id: str | None
+    attempt: int
+    fence: int
+    outcome: Outcome
+    unit: float
+    children: tuple[NewJob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One line for a job's log, on behalf of the attempt that holds `fence`."""
+
+    seq: int
+    fence: int
+    job_id: str
+    level: LogLevel
+    message: str
+    attempt: int
+    at: int
+    stage: str | None = None
+    details: str | None = None
+    duration_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    seq: int
+    fence: int
+    percent: int
+    stage: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimableType:
+    """A type that this run can work on now: how many more of it, and how new an input."""
+
+    name: str
+    at_most: int
+    version: int
+    ahead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a run would take: free slots by lane, types that fit, and how many ahead of turn."""
+
+    types: tuple[ClaimableType, ...]
+    steps: tuple[ClaimStep, ...]
+    ahead: int = 0
+    in_flight: int = 0
+    wants: str = "others"
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle(Command["CycleAnswer"]):
+    """One turn of a run: record what ended, take back what was lost, claim what is next."""
+
+    run_id: str
+    lock_until: int
+    settled: tuple[Settled, ...] = ()
+    notes: tuple[Note, ...] = ()
+    progress: tuple[Progress, ...] = ()
+    claim: Claim | None = None
+    takes_back: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What an outcome made of a job: for the report and the log."""
+
+    seq: int
+    status: JobStatus
+    scheduled_for: int
+    error_class: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CycleAnswer:
+    applied: tuple[Applied, ...] = ()
+    lost: frozenset[int] = frozenset()
+    claimed: tuple[ClaimedJob, ...] = ()
+    reclaimed: int = 0
+    is_enabled: bool = True
+    types_version: int = 0
+    suspect_is_due: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendLocks(Command["Held"]):
+    """Keep the locks of a run; answers with what it still holds."""
+
+    run_id: str
+    lock_until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a run still holds, by seq and fence, and what it is asked to stop."""
+
+    fences: Mapping[int, int]
+    cancel_requested: frozenset[int]
+    is_enabled: bool
+    types_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun(Command["RunStart"]):
+    run_id: str
+    kind: str
+    worker_name: str
+    limits: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """What a run has to know before its first cycle."""
+
+    is_enabled: bool
+    types: tuple[JobType, ...]
+    durations: Mapping[str, Histogram]
+    config: Mapping[str, object]
+    types_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishRun(Command[RunReport]):
+    """Record a run's report and durations; answers with the report, due counts filled in."""
+
+    run_id: str
+    report: RunReport
+    handled: tuple[str, ...]
+    durations: Mapping[str, Histogram] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRun(Command[int]):
+    """Put back all that a run still holds, because its process is about to end."""
+
+    run_id: str
+    by_budget: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who does it and why, for the audit."""
+
+    name: str = "library"
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob(Command[str]):
+    """Answers `cancelled`, `requested`, `ended` or `not_found`."""
+
+    job_id: str
+    actor: Actor
+
+
+@dataclass(frozen=True, slots=True)
+class RetryJob(Command[Job]):
+    job_id: str
+    actor: Actor
+    input_data: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApproveJob(Command[Job]):
+    """Complete a job under review, with its own output or an edited one."""
+
+    job_id: str
+    actor: Actor
+    output_data: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RejectJob(Command[Job]):
+    job_id: str
+    actor: Actor
+
+
+@dataclass(frozen=True, slots=True)
+class FailJob(Command[Job]):
+    """An operator ends a job, or, with `retry`, sends it around once more."""
+
+    job_id: str
+    actor: Actor
+    retry: bool
+    unit: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseJob(Command[Job]):
+    """Take the lock of a stuck job away."""
+
+    job_id: str
+    actor: Actor
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob(Command[None]):
+    job_id: str
+    actor: Actor
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateJob(Command[Job]):
+    """Change a job that is not running."""
+
+    job_id: str
+    actor: Actor
+    priority: int | None = None
+    scheduled_for: int | None = None
+    input_data: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTypes(Command[int]):
+    """Bring the stored types in line with the code; answers how many changed."""
+
+    policies: tuple[TypePolicy, ...]
+    source: str | None = None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateType(Command[JobType]):
+    policy: TypePolicy
+    actor: Actor
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeType(Command[JobType]):
+    """An operator's change of policy fields (which become overrides) and switches."""
+
+    name: str
+    actor: Actor
+    changes: Mapping[str, object] = field(default_factory=dict)
+    unset: frozenset[str] = frozenset()
+    is_enabled: bool | None = None
+    is_paused: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetConfig(Command[Mapping[str, object]]):
+    """Merge known keys into the worker's configuration; None removes one."""
+
+    changes: Mapping[str, object]
+    actor: Actor

@@ -1,0 +1,51 @@
+"""The store: where jobs live. Anything that passes the conformance suite can be one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from edgeq.ports.commands import Command, Held
+from edgeq.ports.queries import Query
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LockWatch:
+    """What a running run tells its store, so that its locks live as long as its work.
+
+    `lock_until` is asked at every extension; `told` is called on the store's own thread with what
+    the run still holds, or with None when extensions have failed for too long to trust the locks.
+    """
+
+    run_id: str
+    lock_until: Callable[[], int]
+    told: Callable[[Held | None], None]
+
+
+class Store(Protocol):
+    """Commands are atomic and durable when answered; queries are short and never block them."""
+
+    def now(self) -> int:
+        """The time that the store's rows are stamped with, Unix milliseconds."""
+        ...
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def write(self, command: Command[T]) -> T:
+        """Carry a command out. Cancelled before it began, it never happens; after, it does."""
+        ...
+
+    def write_blocking(self, command: Command[T], timeout: float | None = None) -> T:
+        """The same for a thread without an event loop."""
+        ...
+
+    async def read(self, query: Query[T]) -> T: ...
+
+    def keep_locks(self, watch: LockWatch) -> Callable[[], None]:
+        """Extend a run's locks until the returned function is called, event loop or not."""
+        ...

@@ -1,0 +1,318 @@
+"""Claiming: seeks by (type, priority) for what is due, highest priority first, then oldest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import Select, bindparam, func, literal_column, null, select, update
+
+from edgeq.core.job_types import JobType
+from edgeq.core.jobs import HIGHEST_PRIORITY, ClaimedJob, JobStatus
+from edgeq.core.lanes import ClaimStep
+from edgeq.ports.commands import Claim, ClaimableType
+from edgeq.store import jobs_sql
+from edgeq.store.session import Row, Transaction
+from edgeq.store.tables import LISTED, READY, SUSPECT, jobs
+
+_CANDIDATE = (
+    "seq",
+    "id",
+    "fence",
+    "priority",
+    "input_data",
+    "retry_count",
+    "max_retries",
+    "timeout_ms",
+    "interruptions",
+    "losses",
+    "payload_version",
+    "scheduled_for",
+    "created_at",
+    "tenant_id",
+    "correlation_id",
+    "idempotency_key",
+    "reference_type",
+    "reference_id",
+    "parent_job_id",
+    "claimed_ahead",
+    "expires_at",
+)
+_SEQ, _SCHEDULED_FOR, _CLAIMED_AHEAD, _EXPIRES_AT = (
+    _CANDIDATE.index(name) for name in ("seq", "scheduled_for", "claimed_ahead", "expires_at")
+)
+
+
+def pending(columns: Any, index: str) -> Select[Any]:
+    losses = jobs.c.losses == literal_column("0")
+    if index == SUSPECT:
+        losses = jobs.c.losses > literal_column("0")
+    return (
+        select(*columns)
+        .with_hint(jobs, f"INDEXED BY {index}", "sqlite")
+        .where(
+            jobs_sql.is_status(JobStatus.PENDING),
+            losses,
+            jobs.c.job_type_id == bindparam("type_id"),
+        )
+    )
+
+
+def _due(index: str) -> Select[Any]:
+    return (
+        pending([jobs.c[name] for name in _CANDIDATE], index)
+        .where(
+            jobs.c.priority == bindparam("priority"),
+            jobs.c.scheduled_for <= bindparam("now"),
+            jobs.c.payload_version <= bindparam("version"),
+        )
+        .order_by(jobs.c.scheduled_for, jobs.c.seq)
+        .limit(bindparam("at_most"))
+    )
+
+
+# One seek each: the next priority below the last one that has pending rows, and its due rows.
+NEXT_PRIORITY = {
+    index: pending([func.max(jobs.c.priority)], index).where(jobs.c.priority < bindparam("below"))
+    for index in (READY, SUSPECT)
+}
+_DUE = {index: _due(index) for index in (READY, SUSPECT)}
+_COUNT_RUNNING = (
+    select(func.count())
+    .with_hint(jobs, f"INDEXED BY {LISTED}", "sqlite")
+    .select_from(jobs)
+    .where(jobs.c.job_type_id == bindparam("type_id"), jobs_sql.is_status(JobStatus.PROCESSING))
+)
+_LOCK = (
+    update(jobs)
+    .where(
+        jobs.c.seq == bindparam("at_seq"),
+        jobs.c.fence == bindparam("at_fence"),
+        jobs_sql.is_status(JobStatus.PENDING),
+    )
+    .values(
+        status=literal_column("'processing'"),
+        locked_at=bindparam("now"),
+        locked_by=bindparam("run_id"),
+        lock_expires_at=bindparam("lock_until"),
+        started_at=bindparam("now"),
+        updated_at=bindparam("now"),
+        fence=jobs.c.fence + literal_column("1"),
+        claimed_ahead=bindparam("ahead"),
+    )
+)
+_EXPIRE = (
+    update(jobs)
+    .where(jobs.c.seq == bindparam("at_seq"), jobs.c.fence == bindparam("at_fence"))
+    .values(
+        status=literal_column("'cancelled'"),
+        unique_key=null(),
+        completed_at=bindparam("now"),
+        updated_at=bindparam("now"),
+        fence=jobs.c.fence + literal_column("1"),
+    )
+)
+
+
+class Selection:
+    """One claim being made up: what was picked so far, and how much room each type has left."""
+
+    def __init__(self, tx: Transaction, claim: Claim) -> None:
+        self._tx = tx
+        self._wanted = [
+            (wanted, tx.types.by_name[wanted.name])
+            for wanted in claim.types
+            if wanted.name in tx.types.by_name and tx.types.by_name[wanted.name].is_claimable
+        ]
+        self._room = {wanted.name: _room(tx, wanted, stored) for wanted, stored in self._wanted}
+        self._seen: set[int] = set()
+        self.picked: list[ClaimedJob] = []
+        self.expired: list[ClaimedJob] = []
+
+    def fill(self, step: ClaimStep, *, index: str = READY, ahead: bool = False) -> None:
+        """Pick up to the step's limit, highest priority first, then by due time."""
+        limit = step.limit
+        eligible = [
+            (wanted, stored)
+            for wanted, stored in self._wanted
+            if step.lane in (None, stored.policy.lane) and (wanted.ahead or not ahead)
+        ]
+        for priority, at_priority in self._by_priority(eligible, index):
+            found = [
+                (row[_SCHEDULED_FOR], row[_SEQ], row, stored)
+                for wanted, stored in at_priority
+                for row in self._due_rows(wanted, stored, priority, limit, index)
+            ]
+            for _, seq, row, stored in sorted(found, key=lambda each: each[:2]):
+                if limit > 0 and self._takes(row, stored, ahead=ahead):
+                    self._seen.add(seq)
+                    self.picked.append(_claimed(row, stored, ahead=ahead))
+                    limit -= 1
+            if limit <= 0:
+                return
+
+    def _by_priority(
+        self, eligible: list[tuple[ClaimableType, JobType]], index: str
+    ) -> Iterator[tuple[int, list[tuple[ClaimableType, JobType]]]]:
+        """Priorities that have pending rows, from the top, each with the types that have them."""
+        tops = [(self._top(pair[1], HIGHEST_PRIORITY + 1, index), pair) for pair in eligible]
+        while True:
+            highest = max((top for top, _ in tops if top is not None), default=None)
+            if highest is None:
+                return
+            yield highest, [pair for top, pair in tops if top == highest]
+            tops = [
+                (self._top(pair[1], highest, index) if top == highest else top, pair)
+                for top, pair in tops
+            ]
+
+    def _top(self, stored: JobType, below: int, index: str) -> int | None:
+        if self._room[stored.name] <= 0:
+            return None
+        row = self._tx.row(NEXT_PRIORITY[index], type_id=stored.id, below=below)
+        return None if row is None else row[0]
+
+    def _due_rows(
+        self, wanted: ClaimableType, stored: JobType, priority: int, limit: int, index: str
+    ) -> list[Row]:
+        return self._tx.rows(
+            _DUE[index],
+            type_id=stored.id,
+            priority=priority,
+            now=self._tx.now,
+            version=wanted.version,
+            # Rows picked in an earlier step are still pending and come first again.
+            at_most=min(limit, self._room[stored.name]) + len(self._seen),
+        )
+
+    def _takes(self, row: Row, stored: JobType, *, ahead: bool) -> bool:
+        if row[_SEQ] in self._seen or self._room[stored.name] <= 0:
+            return False
+        if ahead and row[_CLAIMED_AHEAD]:
+            return False
+        if row[_EXPIRES_AT] is not None and row[_EXPIRES_AT] <= self._tx.now:
+            self._seen.add(row[_SEQ])
+            self.expired.append(_claimed(row, stored, ahead=False))
+            return False
+        self._room[stored.name] -= 1
+        return True
+
+
+def claim_jobs(tx: Transaction, run_id: str, lock_until: int, claim: Claim) -> list[ClaimedJob]:
+    """Lock the jobs that a run shall work on next."""
+    selection = Selection(tx, claim)
+    if claim.wants == "suspect":
+        selection.fill(ClaimStep(None, 1), index=SUSPECT)
+    if claim.wants == "others" or not selection.picked:
+        for step in claim.steps:
+            selection.fill(step)
+        if claim.ahead > 0:
+            selection.fill(ClaimStep(None, claim.ahead), ahead=True)
+    _cancel_expired(tx, selection.expired)
+    _lock(tx, run_id, lock_until, selection.picked)
+    return selection.picked
+
+
+_ANY_SUSPECT = (
+    select(jobs.c.seq)
+    .with_hint(jobs, f"INDEXED BY {SUSPECT}", "sqlite")
+    .where(jobs_sql.is_status(JobStatus.PENDING), jobs.c.losses > literal_column("0"))
+    .limit(literal_column("1"))
+)
+
+
+def suspect_is_due(tx: Transaction, claim: Claim) -> bool:
+    """Whether a job that was lost with its process waits to be run alone."""
+    if tx.row(_ANY_SUSPECT) is None:
+        return False
+    selection = Selection(tx, claim)
+    selection.fill(ClaimStep(None, 1), index=SUSPECT)
+    return bool(selection.picked)
+
+
+def _room(tx: Transaction, wanted: ClaimableType, stored: JobType) -> int:
+    limit = stored.policy.max_concurrent
+    if limit is None:
+        return wanted.at_most
+    row = tx.row(_COUNT_RUNNING, type_id=stored.id)
+    running = 0 if row is None else row[0]
+    return min(wanted.at_most, limit - running)
+
+
+def _lock(tx: Transaction, run_id: str, lock_until: int, picked: list[ClaimedJob]) -> None:
+    if not picked:
+        return
+    tx.change_many(
+        _LOCK,
+        [
+            {
+                "at_seq": job.seq,
+                "at_fence": job.fence - 1,
+                "now": tx.now,
+                "run_id": run_id,
+                "lock_until": lock_until,
+                "ahead": job.claimed_ahead,
+            }
+            for job in picked
+        ],
+    )
+    for job in picked:
+        jobs_sql.tell(tx, job, "processing", JobStatus.PROCESSING)
+
+
+def _cancel_expired(tx: Transaction, expired: list[ClaimedJob]) -> None:
+    """A job past its `expires_at` is cancelled instead of run."""
+    for job in expired:
+        tx.change(_EXPIRE, at_seq=job.seq, at_fence=job.fence - 1, now=tx.now)
+        jobs_sql.tell(tx, job, "cancelled", JobStatus.CANCELLED)
+
+
+def _claimed(row: Row, stored: JobType, *, ahead: bool) -> ClaimedJob:
+    (
+        seq,
+        job_id,
+        fence,
+        priority,
+        input_data,
+        retry_count,
+        max_retries,
+        timeout_ms,
+        interruptions,
+        losses,
+        payload_version,
+        scheduled_for,
+        created_at,
+        tenant_id,
+        correlation_id,
+        idempotency_key,
+        reference_type,
+        reference_id,
+        parent_job_id,
+        claimed_ahead,
+        _,
+    ) = row
+    policy = stored.policy
+    return ClaimedJob(
+        seq,
+        job_id,
+        policy.name,
+        policy.lane,
+        fence + 1,
+        priority,
+        input_data,
+        retry_count,
+        policy.max_retries if max_retries is None else max_retries,
+        policy.timeout_ms if timeout_ms is None else timeout_ms,
+        interruptions,
+        losses,
+        payload_version,
+        scheduled_for,
+        created_at,
+        tenant_id,
+        correlation_id or job_id,
+        idempotency_key or job_id,
+        reference_type,
+        reference_id,
+        parent_job_id,
+        1 if ahead else claimed_ahead,
+    )

@@ -1,0 +1,119 @@
+"""The cycle: record what ended, take back what was lost, claim what is next, in one commit."""
+
+from __future__ import annotations
+
+from sqlalchemy import Select, bindparam, literal_column, null, select, update
+
+from edgeq.core.jobs import ClaimedJob, Job, JobStatus
+from edgeq.core.moves import lose
+from edgeq.ports.commands import Cycle, CycleAnswer, ExtendLocks, Held
+from edgeq.store import jobs_sql, settle, system_sql
+from edgeq.store.claim import claim_jobs, suspect_is_due
+from edgeq.store.session import Transaction
+from edgeq.store.tables import LOCKED, jobs
+
+TAKEN_BACK_AT_MOST = 50
+LOCK_LIFE_MS = 60_000
+_MARGIN_MS = 1_000
+
+
+def _locked(*columns: object) -> Select[tuple[object, ...]]:
+    return (
+        select(*columns)  # type: ignore[call-overload, no-any-return]
+        .with_hint(jobs, f"INDEXED BY {LOCKED}", "sqlite")
+        .where(jobs_sql.is_status(JobStatus.PROCESSING))
+    )
+
+
+_EXPIRED = (
+    _locked(jobs.c.seq, jobs.c.claimed_ahead)
+    .where(jobs.c.lock_expires_at <= bindparam("now"))
+    .order_by(jobs.c.lock_expires_at)
+    .limit(TAKEN_BACK_AT_MOST)
+)
+_PUT_BACK_AHEAD = (
+    update(jobs)
+    .where(jobs.c.seq == bindparam("at_seq"))
+    .values(
+        status=literal_column("'pending'"),
+        claimed_ahead=literal_column("2"),
+        fence=jobs.c.fence + literal_column("1"),
+        updated_at=bindparam("now"),
+        locked_at=null(),
+        locked_by=null(),
+        lock_expires_at=null(),
+    )
+)
+# No lock reaches further than a lock's life: one that does was set before the clock stepped back.
+_SHORTEN = (
+    update(jobs)
+    .where(jobs.c.seq.in_(_locked(jobs.c.seq).where(jobs.c.lock_expires_at > bindparam("latest"))))
+    .values(lock_expires_at=bindparam("latest"))
+)
+_LONGEST_LOCK = _locked(jobs.c.lock_expires_at).order_by(jobs.c.lock_expires_at.desc()).limit(1)
+_EXTEND = (
+    update(jobs)
+    .where(jobs.c.seq.in_(_locked(jobs.c.seq).where(jobs.c.locked_by == bindparam("run_id"))))
+    .values(lock_expires_at=bindparam("lock_until"))
+)
+
+
+def run_cycle(tx: Transaction, cycle: Cycle) -> CycleAnswer:
+    lost = settle.record_notes(tx, cycle.run_id, cycle.notes, cycle.progress)
+    applied, lost_outcomes = settle.record_outcomes(tx, cycle.run_id, cycle.settled)
+    is_enabled = system_sql.is_enabled(tx.config)
+    reclaimed = 0
+    claimed: list[ClaimedJob] = []
+    suspect = False
+    if cycle.claim is not None and is_enabled:
+        if cycle.takes_back:
+            reclaimed = take_back(tx)
+        claimed = claim_jobs(tx, cycle.run_id, cycle.lock_until, cycle.claim)
+        suspect = suspect_is_due(tx, cycle.claim)
+    return CycleAnswer(
+        applied=tuple(applied),
+        lost=frozenset(lost | lost_outcomes),
+        claimed=tuple(claimed),
+        reclaimed=reclaimed,
+        is_enabled=is_enabled,
+        types_version=tx.types.version,
+        suspect_is_due=suspect,
+    )
+
+
+def take_back(tx: Transaction) -> int:
+    """Free a bounded number of jobs whose process died; answers how many."""
+    longest = tx.row(_LONGEST_LOCK)
+    if longest is None:
+        return 0
+    latest = tx.now + LOCK_LIFE_MS + _MARGIN_MS
+    if longest[0] > latest:
+        tx.change(_SHORTEN, latest=latest)
+    expired = tx.rows(_EXPIRED, now=tx.now)
+    for seq, claimed_ahead in expired:
+        job = _read(tx, seq)
+        if claimed_ahead == 1 and job.cancel_requested_at is None:
+            _put_back_unstarted(tx, job)
+        else:
+            settle.apply(tx, job, lose(settle.standing_of(tx, job)), None, claimed_ahead=0)
+    return len(expired)
+
+
+def _put_back_unstarted(tx: Transaction, job: Job) -> None:
+    """It waited ahead of its turn, so it most likely did not kill its process: no loss yet.
+
+    It is not claimed ahead again; should it be lost from a slot, that counts.
+    """
+    tx.change(_PUT_BACK_AHEAD, at_seq=job.seq, now=tx.now)
+    jobs_sql.tell(tx, job, "stalled", JobStatus.PENDING)
+
+
+def _read(tx: Transaction, seq: int) -> Job:
+    row = tx.row(jobs_sql.READ_BY_SEQ, seq=seq)
+    assert row is not None  # noqa: S101 - selected in this transaction
+    return jobs_sql.job_from(row)
+
+
+def extend_locks(tx: Transaction, command: ExtendLocks) -> Held:
+    tx.change(_EXTEND, run_id=command.run_id, lock_until=command.lock_until)
+    return jobs_sql.held_by(tx, command.run_id)

@@ -1,0 +1,30 @@
+"""Which function carries out which command, on every database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgeq.ports import commands as c
+from edgeq.store import cycle, insert, operators, run_records, system_sql, types_sql
+from edgeq.store.writer import Executor
+
+EXECUTORS: dict[type[c.Command[Any]], Executor] = {
+    c.InsertJobs: insert.insert_jobs,
+    c.Cycle: cycle.run_cycle,
+    c.ExtendLocks: cycle.extend_locks,
+    c.StartRun: run_records.start,
+    c.FinishRun: run_records.finish,
+    c.ReleaseRun: run_records.release,
+    c.CancelJob: operators.cancel,
+    c.RetryJob: operators.retry,
+    c.ApproveJob: operators.approve,
+    c.RejectJob: operators.reject,
+    c.FailJob: operators.fail,
+    c.ReleaseJob: operators.release,
+    c.DeleteJob: operators.remove,
+    c.UpdateJob: operators.edit,
+    c.RegisterTypes: types_sql.register,
+    c.CreateType: types_sql.create,
+    c.ChangeType: types_sql.change,
+    c.SetConfig: system_sql.set_config,
+}

@@ -1,0 +1,120 @@
+"""Adding jobs: types checked, keys answered, all or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import bindparam, func, insert, null, select, update
+
+from edgeq.core.job_types import JobType
+from edgeq.core.jobs import Job, JobStatus, NewJob
+from edgeq.errors import IdempotencyConflict, QueueFull, TypeDisabled
+from edgeq.ports.commands import Duplicate, Inserted, InsertJobs
+from edgeq.ports.queries import Change
+from edgeq.store import jobs_sql, types_sql
+from edgeq.store.session import Transaction
+from edgeq.store.tables import LISTED, jobs
+
+_GIVEN = tuple(
+    name for name in NewJob.__struct_fields__ if name not in {"type", "replaces_duplicate"}
+)
+_INSERT = insert(jobs).values(
+    {
+        **{name: bindparam(name) for name in _GIVEN},
+        "job_type_id": bindparam("job_type_id"),
+        "updated_at": bindparam("created_at"),
+    }
+)
+_FREE_KEY = update(jobs).where(jobs.c.seq == bindparam("at_seq")).values(unique_key=null())
+_COUNT_PENDING = select(func.count()).select_from(
+    select(jobs.c.seq)
+    .with_hint(jobs, f"INDEXED BY {LISTED}", "sqlite")
+    .where(jobs.c.job_type_id == bindparam("type_id"), jobs_sql.is_status(JobStatus.PENDING))
+    .limit(bindparam("at_most"))
+    .subquery()
+)
+
+
+def insert_jobs(tx: Transaction, command: InsertJobs) -> tuple[Inserted | Duplicate, ...]:
+    """Add jobs; a key in use answers with its job, also within one command."""
+    return add(tx, command.jobs)
+
+
+def add(tx: Transaction, new_jobs: tuple[NewJob, ...]) -> tuple[Inserted | Duplicate, ...]:
+    answers: list[Inserted | Duplicate] = []
+    rows: list[dict[str, Any]] = []
+    for new in new_jobs:
+        job_type = _accepting(tx, new.type)
+        if job_type.policy.max_pending is not None or new.unique_key is not None:
+            # Both look at rows, so those that this command has gathered must be there first.
+            _flush(tx, rows)
+            duplicate = _answer_duplicate(tx, new)
+            if duplicate is not None:
+                answers.append(duplicate)
+                continue
+            _refuse_above_limit(tx, job_type)
+        rows.append(_row(new, job_type))
+        tx.tell(Change(new.id, "pending", new.type, new.tenant_id, "queued", 1, 0))
+        answers.append(Inserted(new.id))
+    _flush(tx, rows)
+    return tuple(answers)
+
+
+def _row(new: NewJob, job_type: JobType) -> dict[str, Any]:
+    row = {name: getattr(new, name) for name in _GIVEN}
+    row["job_type_id"] = job_type.id
+    return row
+
+
+def _flush(tx: Transaction, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        tx.change_many(_INSERT, rows)
+        rows.clear()
+
+
+def _accepting(tx: Transaction, name: str) -> JobType:
+    job_type = types_sql.known(tx, name)
+    if not job_type.is_enabled:
+        raise TypeDisabled(name)
+    return job_type
+
+
+def _answer_duplicate(tx: Transaction, new: NewJob) -> Duplicate | None:
+    """The job that holds the key, unless its result is past its time: then the key is free."""
+    if new.unique_key is None:
+        return None
+    row = tx.row(jobs_sql.READ_BY_KEY, unique_key=new.unique_key)
+    if row is None:
+        return None
+    job = jobs_sql.job_from(row)
+    if job.result_is_gone(tx.now):
+        tx.change(_FREE_KEY, at_seq=job.seq)
+        return None
+    if new.replaces_duplicate and job.status is JobStatus.PENDING:
+        return Duplicate(_replace(tx, job, new))
+    if job.request_hash != new.request_hash:
+        raise IdempotencyConflict(job.idempotency_key, job.id)
+    return Duplicate(job)
+
+
+def _replace(tx: Transaction, job: Job, new: NewJob) -> Job:
+    return jobs_sql.move(
+        tx,
+        job,
+        "queued",
+        input_data=new.input_data,
+        request_hash=new.request_hash,
+        priority=new.priority,
+        scheduled_for=new.scheduled_for,
+        payload_version=new.payload_version,
+        expires_at=new.expires_at,
+    )
+
+
+def _refuse_above_limit(tx: Transaction, job_type: JobType) -> None:
+    limit = job_type.policy.max_pending
+    if limit is None:
+        return
+    row = tx.row(_COUNT_PENDING, type_id=job_type.id, at_most=limit)
+    if row is not None and row[0] >= limit:
+        raise QueueFull(job_type.name, limit)

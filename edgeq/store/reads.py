@@ -1,0 +1,288 @@
+"""Queries: short reads with keyset pages, each by an index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from sqlalchemy import Select, bindparam, func, literal, select, union_all
+from sqlalchemy.sql.elements import ColumnElement
+
+from edgeq.core.ids import first_id_at, is_job_id
+from edgeq.core.job_types import JobType
+from edgeq.core.jobs import Attempt, Job, JobStatus, LogEntry, LogLevel
+from edgeq.errors import InvalidInput
+from edgeq.ports import queries as q
+from edgeq.store import jobs_sql, run_records, system_sql, types_sql
+from edgeq.store.system_sql import Reader
+from edgeq.store.tables import LISTED, attempts, changes, job_types, jobs, logs, runs
+
+_LAST_ID = "~"  # sorts after every id
+_READ_MANY = jobs_sql.select_jobs().where(jobs.c.id.in_(bindparam("ids", expanding=True)))
+_LOG_FIELDS = LogEntry.__struct_fields__
+_READ_LOGS = (
+    select(*(logs.c[name] for name in _LOG_FIELDS))
+    .where(logs.c.job_id == bindparam("job_id"), logs.c.id > bindparam("after"))
+    .order_by(logs.c.id)
+    .limit(bindparam("at_most"))
+)
+_READ_ATTEMPTS = (
+    select(*(attempts.c[name] for name in Attempt.__struct_fields__))
+    .where(attempts.c.job_id == bindparam("job_id"))
+    .order_by(attempts.c.id)
+)
+_READ_RUNS = (
+    select(
+        runs.c.id,
+        runs.c.kind,
+        runs.c.worker_name,
+        runs.c.started_at,
+        runs.c.last_seen_at,
+        runs.c.ended_at,
+        runs.c.ticks,
+        runs.c.report,
+    )
+    .order_by(runs.c.started_at.desc())
+    .limit(bindparam("at_most"))
+)
+_COUNT = select(func.count()).select_from(
+    select(jobs.c.id)
+    .with_hint(jobs, f"INDEXED BY {LISTED}", "sqlite")
+    .where(jobs.c.job_type_id == bindparam("type_id"), jobs.c.status == bindparam("status"))
+    .limit(bindparam("at_most"))
+    .subquery()
+)
+_READ_CHANGES = (
+    select(changes.c.id, changes.c.at, changes.c.changes)
+    .where(changes.c.id > bindparam("after"))
+    .order_by(changes.c.id)
+    .limit(bindparam("at_most"))
+)
+_FEED_ENDS = select(func.min(changes.c.id), func.max(changes.c.id))
+_DECODE_CHANGES = msgspec.json.Decoder(tuple[q.Change, ...])
+
+
+def get_jobs(reader: Reader, query: q.GetJobs, now: int) -> Mapping[str, Job]:
+    found = {}
+    for start in range(0, len(query.job_ids), 500):
+        rows = reader.rows(_READ_MANY, ids=list(query.job_ids[start : start + 500]))
+        found.update({job.id: job for job in map(jobs_sql.job_from, rows)})
+    return found
+
+
+def find_job(reader: Reader, query: q.FindJob, now: int) -> Job | None:
+    rows = reader.rows(jobs_sql.READ_BY_KEY, unique_key=query.unique_key)
+    return jobs_sql.job_from(rows[0]) if rows else None
+
+
+def list_jobs(reader: Reader, query: q.ListJobs, now: int) -> q.JobPage:
+    """A page, newest first: each arm is a seek on one index, and the arms are merged."""
+    arms = _arms(reader, query.filter)
+    if not arms:
+        return q.JobPage((), None)
+    rest = _rest(query.filter, _before(query))
+    ids = [
+        _arm(index, [*conditions, *rest], query.limit + 1).subquery() for index, conditions in arms
+    ]
+    merged = union_all(*(select(arm.c.id) for arm in ids)).subquery()
+    page = select(merged.c.id).distinct().order_by(merged.c.id.desc()).limit(query.limit + 1)
+    rows = reader.rows(jobs_sql.select_jobs().where(jobs.c.id.in_(page)).order_by(jobs.c.id.desc()))
+    items = tuple(map(jobs_sql.job_from, rows[: query.limit]))
+    return q.JobPage(items, items[-1].id if len(rows) > query.limit else None)
+
+
+Arm = tuple[str | None, list[ColumnElement[bool]]]
+
+
+def _arm(
+    index: str | None, conditions: list[ColumnElement[bool]], limit: int
+) -> Select[tuple[str]]:
+    arm: Select[tuple[str]] = select(jobs.c.id)
+    if index is not None:
+        arm = arm.with_hint(jobs, f"INDEXED BY {index}", "sqlite")
+    return arm.where(*conditions).order_by(jobs.c.id.desc()).limit(limit)
+
+
+def _arms(reader: Reader, wanted: q.JobFilter) -> list[Arm]:
+    """The narrowest index that the filter allows, as one seek or several."""
+    for index, column, value in (
+        ("jobs_by_key", jobs.c.idempotency_key, wanted.idempotency_key),
+        ("jobs_by_correlation", jobs.c.correlation_id, wanted.correlation_id),
+    ):
+        if value is not None:
+            # An absent key or correlation reads as the job's own id.
+            itself: Arm = (None, [jobs.c.id == value, column.is_(None)])
+            return [(index, [column == value]), itself]
+    for index, column, value in (
+        ("jobs_by_parent", jobs.c.parent_job_id, wanted.parent_job_id),
+        ("jobs_by_batch", jobs.c.batch_id, wanted.batch_id),
+        ("jobs_by_reference", jobs.c.reference_type, wanted.reference_type),
+        ("jobs_by_error", jobs.c.error_class, wanted.error_class),
+    ):
+        if value is not None:
+            return [(index, [column == value])]
+    return _arms_by_type_and_state(reader, wanted)
+
+
+def _arms_by_type_and_state(reader: Reader, wanted: q.JobFilter) -> list[Arm]:
+    by_type = (wanted.type, wanted.category, wanted.lane) != (None, None, None)
+    if not by_type and wanted.status is None:
+        if wanted.tenant_id is not None:
+            return [("jobs_by_tenant", [jobs.c.tenant_id == wanted.tenant_id])]
+        return [(None, [])]
+    types = [t for t in types_sql.read_all(reader) if _is_wanted(t, wanted)]
+    states = list(JobStatus) if wanted.status is None else [wanted.status]
+    return [
+        (LISTED, [jobs.c.job_type_id == job_type.id, jobs.c.status == state.value])
+        for job_type in types
+        for state in states
+    ]
+
+
+def _is_wanted(job_type: JobType, wanted: q.JobFilter) -> bool:
+    policy = job_type.policy
+    return (
+        wanted.type in (None, policy.name)
+        and wanted.category in (None, policy.category)
+        and wanted.lane in (None, policy.lane)
+    )
+
+
+def _rest(wanted: q.JobFilter, before: str) -> list[ColumnElement[bool]]:
+    """Every condition, also those that an index has answered: they cost nothing twice."""
+    conditions = [jobs.c.id < before]
+    if wanted.created_after is not None:
+        conditions.append(jobs.c.id >= first_id_at(wanted.created_after))
+    for name in (
+        "status",
+        "tenant_id",
+        "parent_job_id",
+        "batch_id",
+        "reference_type",
+        "reference_id",
+        "error_class",
+    ):
+        value = getattr(wanted, name)
+        if value is not None:
+            conditions.append(jobs.c[name] == literal(str(value)))
+    if (wanted.type, wanted.category, wanted.lane) != (None, None, None):
+        conditions.append(jobs.c.job_type_id.in_(_type_ids(wanted)))
+    return conditions
+
+
+def _type_ids(wanted: q.JobFilter) -> Select[tuple[str]]:
+    ids: Select[tuple[str]] = select(job_types.c.id)
+    for column, value in (
+        (job_types.c.name, wanted.type),
+        (job_types.c.category, wanted.category),
+        (job_types.c.lane, wanted.lane),
+    ):
+        if value is not None:
+            ids = ids.where(column == value)
+    return ids
+
+
+def _before(query: q.ListJobs) -> str:
+    if query.cursor is not None and not is_job_id(query.cursor):
+        raise InvalidInput.at("cursor", "is not one that a list has given out")
+    bounds = [query.cursor] if query.cursor is not None else []
+    if query.filter.created_before is not None:
+        bounds.append(first_id_at(query.filter.created_before))
+    return min(bounds, default=_LAST_ID)
+
+
+def list_logs(reader: Reader, query: q.ListLogs, now: int) -> q.LogPage:
+    try:
+        after = int(query.cursor or 0)
+    except ValueError:
+        raise InvalidInput.at("cursor", "is not one that a list has given out") from None
+    rows = reader.rows(_READ_LOGS, job_id=query.job_id, after=after, at_most=query.limit + 1)
+    items = tuple(_log_from(row) for row in rows[: query.limit])
+    return q.LogPage(items, str(items[-1].id) if len(rows) > query.limit else None)
+
+
+def _log_from(row: Any) -> LogEntry:
+    fields = dict(zip(_LOG_FIELDS, row, strict=True))
+    return LogEntry(**fields | {"level": LogLevel(fields["level"])})
+
+
+def list_attempts(reader: Reader, query: q.ListAttempts, now: int) -> tuple[Attempt, ...]:
+    names = Attempt.__struct_fields__
+    rows = reader.rows(_READ_ATTEMPTS, job_id=query.job_id)
+    return tuple(Attempt(**dict(zip(names, row, strict=True))) for row in rows)
+
+
+def list_types(reader: Reader, query: q.ListTypes, now: int) -> tuple[JobType, ...]:
+    return types_sql.read_all(reader)
+
+
+def get_config(reader: Reader, query: q.GetConfig, now: int) -> Mapping[str, object]:
+    return system_sql.read_config(reader)
+
+
+def list_runs(reader: Reader, query: q.ListRuns, now: int) -> tuple[q.RunRow, ...]:
+    return tuple(
+        q.RunRow(*row[:-1], report=None if row[-1] is None else json.loads(row[-1]))
+        for row in reader.rows(_READ_RUNS, at_most=query.limit)
+    )
+
+
+def get_stats(reader: Reader, query: q.GetStats, now: int) -> q.Stats:
+    types = types_sql.read_all(reader)
+    took = run_records.read_durations(reader, now)
+    return q.Stats(
+        types=tuple(_stats_of(reader, each, took.get(each.name)) for each in types),
+        next_due_at=run_records.first_due(reader, [t for t in types if t.is_claimable]),
+    )
+
+
+def _stats_of(reader: Reader, job_type: JobType, took: Any) -> q.TypeStats:
+    counts = {
+        state: reader.rows(
+            _COUNT, type_id=job_type.id, status=state.value, at_most=q.COUNTED_AT_MOST
+        )[0][0]
+        for state in JobStatus
+    }
+    return q.TypeStats(
+        type=job_type.name,
+        counts=counts,
+        capped=q.COUNTED_AT_MOST in counts.values(),
+        oldest_due_at=run_records.first_due(reader, [job_type]),
+        p50_ms=None if took is None else took.quantile(0.5),
+        p95_ms=None if took is None else took.quantile(0.95),
+        p99_ms=None if took is None else took.quantile(0.99),
+    )
+
+
+def get_changes(reader: Reader, query: q.GetChanges, now: int) -> q.Changes:
+    oldest, newest = reader.rows(_FEED_ENDS)[0]
+    if oldest is None:
+        return q.Changes(position=query.after, changes=())
+    rows = reader.rows(_READ_CHANGES, after=query.after, at_most=query.limit)
+    told = tuple(
+        (position, at, change)
+        for position, at, text in rows
+        for change in _DECODE_CHANGES.decode(text)
+    )
+    return q.Changes(
+        position=rows[-1][0] if rows else max(query.after, newest),
+        changes=told,
+        reset=query.after < oldest - 1,
+    )
+
+
+Answer = Callable[[Reader, Any, int], Any]
+ANSWERS: dict[type[q.Query[Any]], Answer] = {
+    q.GetJobs: get_jobs,
+    q.FindJob: find_job,
+    q.ListJobs: list_jobs,
+    q.ListLogs: list_logs,
+    q.ListAttempts: list_attempts,
+    q.ListTypes: list_types,
+    q.GetConfig: get_config,
+    q.ListRuns: list_runs,
+    q.GetStats: get_stats,
+    q.GetChanges: get_changes,
+}

@@ -1,0 +1,300 @@
+"""Recording how attempts ended: fenced, so that only the holder of the lock is heard."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from sqlalchemy import bindparam, case, exists, insert, literal_column, null, select, update
+
+from edgeq.core.job_types import JobType
+from edgeq.core.jobs import Job, JobStatus
+from edgeq.core.moves import Settlement, Standing, settle
+from edgeq.core.outcomes import Completed
+from edgeq.ports.commands import Applied, Note, Progress, Settled
+from edgeq.ports.queries import Change
+from edgeq.store import insert as job_insert
+from edgeq.store import jobs_sql
+from edgeq.store.session import Row, Transaction
+from edgeq.store.tables import dead_letters, jobs, logs
+
+# A writer that lost its lock matches no row: another fence, or no longer processing.
+_STILL_OURS = (
+    jobs.c.seq == bindparam("at_seq"),
+    jobs.c.fence == bindparam("at_fence"),
+    jobs_sql.is_status(JobStatus.PROCESSING),
+)
+_COMPLETE = (
+    update(jobs)
+    .where(*_STILL_OURS)
+    .values(
+        status=literal_column("'completed'"),
+        progress=literal_column("100"),
+        output_data=bindparam("output"),
+        error_class=null(),
+        error_message=null(),
+        completed_at=bindparam("now"),
+        updated_at=bindparam("now"),
+        result_expires_at=bindparam("now")
+        + case(
+            (jobs.c.result_ttl_ms.is_not(None), jobs.c.result_ttl_ms),
+            else_=bindparam("result_ttl_ms"),
+        ),
+        claimed_ahead=literal_column("0"),
+        locked_at=null(),
+        locked_by=null(),
+        lock_expires_at=null(),
+    )
+)
+_READ_OURS = jobs_sql.select_jobs().where(*_STILL_OURS)
+_PROGRESS = (
+    update(jobs)
+    .where(*_STILL_OURS)
+    .values(
+        progress=bindparam("percent"),
+        current_stage=bindparam("stage"),
+        updated_at=bindparam("now"),
+    )
+)
+_LOG_COLUMNS = [name for name in logs.c.keys() if name != "id"]  # noqa: SIM118 - columns
+_LOG = insert(logs).from_select(
+    _LOG_COLUMNS,
+    select(*(bindparam(name, type_=logs.c[name].type) for name in _LOG_COLUMNS)).where(
+        exists().where(*_STILL_OURS)
+    ),
+)
+_READ_TTL = select(jobs.c.result_ttl_ms).where(jobs.c.seq == bindparam("seq"))
+_ADD_LETTER = insert(dead_letters).values(
+    {
+        name: bindparam(name)
+        for name in (
+            "id",
+            "job_id",
+            "type",
+            "category",
+            "error_class",
+            "error_message",
+            "fingerprint",
+            "attempt_count",
+            "idempotency_key",
+            "correlation_id",
+            "tenant_id",
+            "original_created_at",
+            "created_at",
+        )
+    }
+)
+
+
+def record_notes(
+    tx: Transaction, run_id: str, notes: tuple[Note, ...], progress: tuple[Progress, ...]
+) -> set[int]:
+    """Write buffered log lines and progress; answers with the jobs that are no longer ours."""
+    lost = set()
+    for note in notes:
+        if not tx.change(_LOG, **_log_row(note, run_id)):
+            lost.add(note.seq)
+    for step in progress:
+        written = tx.change(
+            _PROGRESS,
+            at_seq=step.seq,
+            at_fence=step.fence,
+            percent=step.percent,
+            stage=step.stage,
+            now=tx.now,
+        )
+        if not written:
+            lost.add(step.seq)
+    return lost
+
+
+def _log_row(note: Note, run_id: str) -> dict[str, Any]:
+    return {
+        "job_id": note.job_id,
+        "level": note.level,
+        "stage": note.stage,
+        "message": note.message,
+        "details": note.details,
+        "duration_ms": note.duration_ms,
+        "attempt": note.attempt,
+        "run_id": run_id,
+        "created_at": note.at,
+        "at_seq": note.seq,
+        "at_fence": note.fence,
+    }
+
+
+def record_outcomes(
+    tx: Transaction, run_id: str, settled: tuple[Settled, ...]
+) -> tuple[list[Applied], set[int]]:
+    """Settle what ended; answers what was applied, and which jobs were no longer ours."""
+    plain = [s for s in settled if isinstance(s.outcome, Completed) and not s.children]
+    applied, lost = _complete_all(tx, plain)
+    for each in settled:
+        if isinstance(each.outcome, Completed) and not each.children:
+            continue
+        one = _settle_one(tx, run_id, each)
+        if one is None:
+            lost.add(each.seq)
+        else:
+            applied.append(one)
+    return applied, lost
+
+
+def _complete_all(tx: Transaction, settled: list[Settled]) -> tuple[list[Applied], set[int]]:
+    """The common case in one go; only when a fence did not hold is each asked by itself."""
+    if not settled:
+        return [], set()
+    savepoint = tx.savepoint()
+    rows = [_completion(tx, each) for each in settled]
+    if tx.change_many(_COMPLETE, rows) == len(rows):
+        savepoint.keep()
+        kept = settled
+    else:
+        savepoint.undo()
+        kept = [s for s, row in zip(settled, rows, strict=True) if tx.change(_COMPLETE, **row)]
+    held = {each.seq for each in kept}
+    for each in kept:
+        tx.tell(_change(each, JobStatus.COMPLETED, "completed"))
+    applied = [Applied(each.seq, JobStatus.COMPLETED, 0, None) for each in kept]
+    return applied, {each.seq for each in settled} - held
+
+
+def _completion(tx: Transaction, each: Settled) -> dict[str, Any]:
+    assert isinstance(each.outcome, Completed)  # noqa: S101 - the caller chose these
+    policy = tx.types.by_name[each.type].policy
+    return {
+        "at_seq": each.seq,
+        "at_fence": each.fence,
+        "output": each.outcome.output,
+        "now": tx.now,
+        "result_ttl_ms": policy.result_ttl_ms,
+    }
+
+
+def _change(each: Settled, status: JobStatus, event: str) -> Change:
+    return Change(each.job_id, status, each.type, each.tenant_id, event, each.attempt, 100)
+
+
+def _settle_one(tx: Transaction, run_id: str, each: Settled) -> Applied | None:
+    row = tx.row(_READ_OURS, at_seq=each.seq, at_fence=each.fence)
+    if row is None:
+        return None
+    job = jobs_sql.job_from(row)
+    settlement = settle(each.outcome, standing_of(tx, job), now=tx.now, unit=each.unit)
+    apply(tx, job, settlement, run_id)
+    if isinstance(each.outcome, Completed):
+        # What a handler enqueued exists exactly when its own success does.
+        job_insert.add(tx, each.children)
+    return Applied(job.seq, settlement.status, settlement.scheduled_for, settlement.error_class)
+
+
+def standing_of(tx: Transaction, job: Job) -> Standing:
+    policy = tx.types.by_name[job.type].policy
+    return Standing(
+        retry_count=job.retry_count,
+        max_retries=job.max_retries,
+        interruptions=job.interruptions,
+        max_interruptions=policy.max_interruptions,
+        losses=job.losses,
+        scheduled_for=job.scheduled_for,
+        cancel_requested=job.cancel_requested_at is not None,
+        backoff=policy.backoff,
+    )
+
+
+_EVENTS = {
+    JobStatus.COMPLETED: "completed",
+    JobStatus.FAILED: "failed",
+    JobStatus.CANCELLED: "cancelled",
+    JobStatus.REVIEW_NEEDED: "review",
+    JobStatus.PENDING: "retrying",
+}
+
+
+def apply(
+    tx: Transaction, job: Job, settlement: Settlement, run_id: str | None, **more: Any
+) -> Job:
+    """Make a job what its settlement says, with its attempt and, if it failed, its letter."""
+    if settlement.attempt_outcome is not None:
+        _add_attempt(tx, job, settlement, run_id)
+    event = "stalled" if settlement.attempt_outcome == "lost" else _EVENTS[settlement.status]
+    after = jobs_sql.move(
+        tx, job, event, **_columns(tx, job, settlement), **jobs_sql.UNLOCKED, **more
+    )
+    if settlement.status is JobStatus.FAILED:
+        _write_letter(tx, after)
+    return after
+
+
+def _columns(tx: Transaction, job: Job, settlement: Settlement) -> dict[str, Any]:
+    ended = settlement.status in {JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED}
+    values: dict[str, Any] = {
+        "status": settlement.status,
+        "scheduled_for": settlement.scheduled_for,
+        "retry_count": settlement.retry_count,
+        "interruptions": settlement.interruptions,
+        "losses": settlement.losses,
+        "error_class": settlement.error_class,
+        "error_message": settlement.error_message,
+        "review_reason": settlement.review_reason,
+        "completed_at": tx.now if ended else None,
+        "claimed_ahead": 0,
+    }
+    if settlement.status in {JobStatus.COMPLETED, JobStatus.REVIEW_NEEDED}:
+        values["output_data"] = settlement.output
+    if settlement.status is JobStatus.COMPLETED:
+        values["progress"] = 100
+    if ended:
+        values["result_expires_at"] = tx.now + _result_ttl(tx, job)
+    if settlement.status in {JobStatus.FAILED, JobStatus.CANCELLED}:
+        # A key is spent by success only: whoever comes again with it may try again.
+        values["unique_key"] = None
+    return values
+
+
+def _result_ttl(tx: Transaction, job: Job) -> int:
+    row: Row | None = tx.row(_READ_TTL, seq=job.seq)
+    own = None if row is None else row[0]
+    return own if own is not None else tx.types.by_name[job.type].policy.result_ttl_ms
+
+
+def _add_attempt(tx: Transaction, job: Job, settlement: Settlement, run_id: str | None) -> None:
+    tx.change(
+        jobs_sql.ADD_ATTEMPT,
+        job_id=job.id,
+        attempt=job.attempt,
+        outcome=settlement.attempt_outcome,
+        error_class=settlement.error_class,
+        error_message=settlement.error_message,
+        run_id=run_id or job.locked_by,
+        started_at=job.started_at,
+        ended_at=tx.now,
+    )
+
+
+def _write_letter(tx: Transaction, job: Job) -> None:
+    tx.change(
+        _ADD_LETTER,
+        # The fence makes it unique: a job that is retried and fails again gets another letter.
+        id=f"dl_{job.id}_{job.fence}",
+        job_id=job.id,
+        type=job.type,
+        category=job.category,
+        error_class=job.error_class,
+        error_message=job.error_message,
+        fingerprint=_fingerprint(job),
+        attempt_count=job.attempt,
+        idempotency_key=job.stored_idempotency_key,
+        correlation_id=job.stored_correlation_id,
+        tenant_id=job.tenant_id,
+        original_created_at=job.created_at,
+        created_at=tx.now,
+    )
+
+
+def _fingerprint(job: Job) -> str:
+    """The same for failures that differ only in numbers, ids and addresses."""
+    shape = re.sub(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+", "#", job.error_message or "")
+    return hashlib.sha256(f"{job.type}|{job.error_class}|{shape}".encode()).hexdigest()[:16]

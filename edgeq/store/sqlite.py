@@ -1,0 +1,115 @@
+"""The store on one SQLite file: a writing thread, reading connections, and the gate."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from edgeq.errors import StoreClosed
+from edgeq.ports.clock import Clock
+from edgeq.ports.commands import Command
+from edgeq.ports.queries import Query
+from edgeq.ports.store import LockWatch
+from edgeq.store.executors import EXECUTORS
+from edgeq.store.gate import Gate
+from edgeq.store.migrate import bring_up_to_date
+from edgeq.store.sqlite_file import MEMORY, connect, create_if_missing, path_of
+from edgeq.store.sqlite_session import SqliteSession
+from edgeq.store.writer import Writer
+
+if TYPE_CHECKING:
+    from edgeq.store.sqlite_readers import SqliteReaders
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """Jobs in one file. Any number of processes on one machine may have it open."""
+
+    def __init__(self, url: str, clock: Clock, *, durable: bool = True) -> None:
+        self._clock = clock
+        self._durable = durable
+        self._temporary: Path | None = None
+        if url == f"sqlite:///{MEMORY}":
+            # A private folder instead of SQLite's own memory databases: those lock whole tables
+            # between connections, so that nothing here would behave as it does on a file.
+            self._temporary = Path(tempfile.mkdtemp(prefix="edgeq-"))
+            self.path = self._temporary / "memory.db"
+        else:
+            self.path = path_of(url)
+        self._gate: Gate | None = None
+        self._readers: SqliteReaders | None = None
+        self._writer: Writer | None = None
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    async def open(self) -> None:
+        await asyncio.to_thread(self.open_blocking)
+
+    def open_blocking(self) -> None:
+        """Create or migrate the file if needed, and start the writing thread."""
+        writer = Writer(
+            self._open_session,
+            EXECUTORS,
+            describe_holder=lambda: self._gate.holder() if self._gate else "unknown",
+            elapsed=self._clock.elapsed,
+        )
+        writer.open()
+        self._writer = writer
+
+    async def close(self) -> None:
+        # Shielded: a cancelled close must not leave a thread with an open connection behind.
+        await asyncio.shield(self._close())
+
+    async def _close(self) -> None:
+        if self._readers is not None:
+            await self._readers.close()
+            self._readers = None
+        await asyncio.to_thread(self.close_blocking)
+
+    def close_blocking(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    async def write(self, command: Command[T]) -> T:
+        return await self._open_writer().write(command)
+
+    def write_blocking(self, command: Command[T], timeout: float | None = None) -> T:
+        return self._open_writer().write_blocking(command, timeout)
+
+    async def read(self, query: Query[T]) -> T:
+        self._open_writer()
+        if self._readers is None:
+            # Imported on first use: a run that only works never pays for the async engine.
+            from edgeq.store.sqlite_readers import SqliteReaders
+
+            self._readers = SqliteReaders(self.path, self._clock)
+        return await self._readers.read(query)
+
+    def keep_locks(self, watch: LockWatch) -> Callable[[], None]:
+        return self._open_writer().watches.add(watch)
+
+    def _open_session(self) -> SqliteSession:
+        create_if_missing(self.path)
+        self._gate = gate = Gate(self.path)
+        try:
+            bring_up_to_date(self.path, gate)
+            connection: sqlite3.Connection = connect(self.path, durable=self._durable)
+            return SqliteSession(connection, self.path, gate, self._clock.now)
+        except BaseException:
+            gate.close()
+            raise
+
+    def _open_writer(self) -> Writer:
+        if self._writer is None:
+            raise StoreClosed("This queue is not open. Use `async with Queue(...) as queue:`.")
+        return self._writer

@@ -1,0 +1,82 @@
+"""Reading connections: read only, without transactions, through SQLAlchemy's async engine."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.sql.expression import Executable
+
+from edgeq.errors import StoreUnavailable
+from edgeq.ports.clock import Clock
+from edgeq.ports.queries import Query
+from edgeq.store.gate import Gate
+from edgeq.store.prepared import IndexedByCompiler
+from edgeq.store.reads import ANSWERS
+from edgeq.store.session import Row
+from edgeq.store.sqlite_file import READER_PRAGMAS, translated
+
+T = TypeVar("T")
+_CONNECTIONS = 4
+
+
+class ConnectionReader:
+    """Runs statements on a SQLAlchemy connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def rows(self, statement: Executable, **parameters: Any) -> list[Row]:
+        return list(self._connection.execute(statement, parameters).fetchall())
+
+
+class SqliteReaders:
+    """A few connections that can read while the writer writes, and never hold it up."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._engine: AsyncEngine = create_async_engine(
+            f"sqlite+aiosqlite:///{path}",
+            isolation_level="AUTOCOMMIT",
+            pool_size=_CONNECTIONS,
+            max_overflow=0,
+            pool_timeout=30,
+            hide_parameters=True,
+        )
+        self._engine.sync_engine.dialect.statement_compiler = IndexedByCompiler
+        event.listen(self._engine.sync_engine, "connect", _prepare)
+
+    async def read(self, query: Query[T]) -> T:
+        answer = ANSWERS[type(query)]
+        now = self._clock.now()
+        try:
+            async with self._engine.connect() as connection:
+                return await connection.run_sync(  # type: ignore[no-any-return]
+                    lambda sync: answer(ConnectionReader(sync), query, now)
+                )
+        except DBAPIError as error:
+            if isinstance(error.orig, sqlite3.Error):
+                raise translated(error.orig, self._path) from error
+            raise StoreUnavailable(f"{self._path}: {error.orig}") from error
+
+    async def close(self) -> None:
+        """Through the gate: the last connection to a file checkpoints when it closes."""
+        gate = Gate(self._path)
+        try:
+            await asyncio.to_thread(gate.acquire)
+            await self._engine.dispose()
+        finally:
+            gate.close()
+
+
+def _prepare(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    for pragma in READER_PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()

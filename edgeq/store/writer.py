@@ -1,0 +1,206 @@
+"""The writer: one thread per process that groups all writes into shared commits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from edgeq.errors import EdgeqError, StoreBusy, StoreClosed, StoreError, WriterHeld
+from edgeq.ports.commands import Command, InsertJobs
+from edgeq.store.lock_watches import LockWatches
+from edgeq.store.session import Session, Transaction
+from edgeq.store.units import AwaitedUnit, BlockingUnit, Unit, deliver_all
+
+T = TypeVar("T")
+Executor = Callable[[Transaction, Any], Any]
+
+GROUP_AT_MOST = 500
+PATIENCE_SECONDS = 30.0
+_log = logging.getLogger("edgeq.store")
+
+
+class Writer:
+    """Owns a session on its own thread; callers on any thread or loop hand it commands."""
+
+    def __init__(
+        self,
+        open_session: Callable[[], Session],
+        executors: Mapping[type[Command[Any]], Executor],
+        *,
+        describe_holder: Callable[[], str],
+        elapsed: Callable[[], float],
+    ) -> None:
+        self._open_session = open_session
+        self._executors = executors
+        self._describe_holder = describe_holder
+        self._waiting: queue.SimpleQueue[Unit[Any] | None] = queue.SimpleQueue()
+        self._state = threading.Lock()
+        self._is_closed = True
+        self._thread: threading.Thread | None = None
+        self.watches = LockWatches(self._waiting.put, elapsed)
+
+    def open(self) -> None:
+        """Start the thread and wait until its session is open, or raise what prevented it."""
+        opened: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=self._live, args=(opened,), name="edgeq-writer", daemon=True
+        )
+        self._is_closed = False
+        self._thread.start()
+        failure = opened.get()
+        if failure is not None:
+            self._is_closed = True
+            self._thread.join()
+            raise failure
+
+    def close(self) -> None:
+        """Finish what was handed in, then end the thread."""
+        with self._state:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            # Behind the same lock as every put: nothing can follow it into the queue.
+            self._waiting.put(None)
+        if self._thread is not None:
+            self._thread.join()
+
+    async def write(self, command: Command[T]) -> T:
+        loop = asyncio.get_running_loop()
+        unit = AwaitedUnit(command, loop)
+        self._hand_in(unit)
+        timer = loop.call_later(PATIENCE_SECONDS, unit.give_up, self._busy)
+        try:
+            return await unit.reply  # type: ignore[no-any-return]
+        finally:
+            timer.cancel()
+
+    def write_blocking(self, command: Command[T], timeout: float | None = None) -> T:
+        unit = BlockingUnit(command)
+        self._hand_in(unit)
+        return unit.wait(PATIENCE_SECONDS if timeout is None else timeout, self._busy)
+
+    def _hand_in(self, unit: Unit[Any]) -> None:
+        if threading.current_thread() is self._thread:
+            raise WriterHeld(
+                "The queue was called from inside its own transaction, which would wait for "
+                "itself. Use the connection that was passed in, and the queue afterwards."
+            )
+        with self._state:
+            if self._is_closed:
+                raise StoreClosed("This queue is closed. Open it with `async with Queue(...)`.")
+            self._waiting.put(unit)
+
+    def _busy(self) -> StoreBusy:
+        return StoreBusy(
+            f"The database was held for more than {PATIENCE_SECONDS:g} s by process "
+            f"{self._describe_holder()}. If that process is stopped or hangs, end it; nothing of "
+            "this call was stored."
+        )
+
+    def _live(self, opened: queue.SimpleQueue[BaseException | None]) -> None:
+        try:
+            session = self._open_session()
+        except BaseException as failure:  # the opener's thread raises it
+            opened.put(failure)
+            return
+        opened.put(None)
+        try:
+            self._serve(session)
+        finally:
+            session.close()
+
+    def _serve(self, session: Session) -> None:
+        while True:
+            try:
+                first = self._waiting.get(timeout=self.watches.seconds_to_next())
+            except queue.Empty:
+                self.watches.tick(session)
+                continue
+            if first is None or self._commit_group(session, first):
+                return
+            # Under steady load the queue is never empty, and locks still have to be kept.
+            if self.watches.is_due():
+                self.watches.tick(session)
+
+    def _commit_group(self, session: Session, first: Unit[Any]) -> bool:
+        """Run one group; True when the end of the queue was in it."""
+        try:
+            transaction = session.begin()
+        except (StoreError, OSError) as failure:
+            return self._refuse_group(first, failure)
+        units, is_last = self._take_waiting(first)
+        if not units:
+            session.rollback()
+            return is_last
+        try:
+            for unit in units:
+                self._run(transaction, unit, alone=len(units) == 1)
+            session.commit()
+        except Exception as failure:  # whatever it was, the units must hear of it
+            session.rollback()
+            self._one_by_one(session, units, failure)
+        self.watches.something_was_written()
+        deliver_all(units)
+        return is_last
+
+    def _take_waiting(self, first: Unit[Any]) -> tuple[list[Unit[Any]], bool]:
+        units = [first] if first.take() else []
+        while len(units) < GROUP_AT_MOST:
+            try:
+                unit = self._waiting.get_nowait()
+            except queue.Empty:
+                break
+            if unit is None:
+                return units, True
+            if unit.take():
+                units.append(unit)
+        return units, False
+
+    def _refuse_group(self, first: Unit[Any], failure: BaseException) -> bool:
+        units, is_last = self._take_waiting(first)
+        for unit in units:
+            unit.error = failure
+        deliver_all(units)
+        return is_last
+
+    def _run(self, transaction: Transaction, unit: Unit[Any], *, alone: bool) -> None:
+        """Run a unit; its own refusal undoes only itself, a failing database the whole group."""
+        command = unit.command
+        savepoint = None if alone or _is_one_statement(command) else transaction.savepoint()
+        try:
+            unit.answer = self._executors[type(command)](transaction, command)
+        except EdgeqError as refusal:
+            if alone or isinstance(refusal, StoreError):
+                raise
+            unit.error = refusal
+            if savepoint is not None:
+                savepoint.undo()
+        else:
+            if savepoint is not None:
+                savepoint.keep()
+
+    def _one_by_one(self, session: Session, units: list[Unit[Any]], failure: Exception) -> None:
+        """After a failed group: what one unit did wrong must not be felt by the others."""
+        if len(units) == 1:
+            units[0].answer, units[0].error = None, failure
+            if not isinstance(failure, EdgeqError):
+                _log.error("a write failed unexpectedly", exc_info=failure)
+            return
+        for unit in units:
+            unit.answer = unit.error = None
+            try:
+                transaction = session.begin()
+                self._run(transaction, unit, alone=True)
+                session.commit()
+            except Exception as own_failure:  # its owner hears of it
+                session.rollback()
+                unit.answer, unit.error = None, own_failure
+
+
+def _is_one_statement(command: Command[Any]) -> bool:
+    """A single insert undoes itself when it fails, and is the one command worth sparing."""
+    return isinstance(command, InsertJobs) and len(command.jobs) == 1
