@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final, Literal
 
 from edgeq.core.json_text import INT_MAX, INT_MIN, MAX_DEPTH, field_path, text_fault
@@ -34,12 +33,15 @@ _MOST_NAMES = 4096
 _LONGEST_NAME = 64
 
 
+Verdict = Literal["refuse", "warn"]
+
+
 @dataclass(frozen=True, slots=True)
 class InputRules:
     max_bytes: int = 65536
     required_fields: tuple[str, ...] = ()
     allowed_secret_fields: frozenset[str] = frozenset()
-    secrets: Literal["refuse", "warn"] = "refuse"
+    secrets: Verdict = "refuse"
 
 
 def check_value(value: object, rules: InputRules) -> tuple[Problem, ...]:
@@ -48,15 +50,16 @@ def check_value(value: object, rules: InputRules) -> tuple[Problem, ...]:
         not rules.required_fields or not _missing_fields(value, rules.required_fields)
     ):
         return ()
-    secrets = tuple(islice(_secret_fields(value, "$", MAX_DEPTH, rules), _MOST_PROBLEMS))
-    problems = [
-        *_missing_fields(value, rules.required_fields),
-        *(secrets if rules.secrets == "refuse" else ()),
-        *islice(_faults(value, "$", MAX_DEPTH), _MOST_PROBLEMS),
-    ]
+    problems = _missing_fields(value, rules.required_fields)
+    warnings: list[Problem] = []
+    for verdict, problem in _findings(value, "$", MAX_DEPTH, rules):
+        (warnings if verdict == "warn" else problems).append(problem)
+        # A value that holds itself has problems without end.
+        if len(problems) >= _MOST_PROBLEMS:
+            break
     if problems:
         raise InvalidInput(problems[:_MOST_PROBLEMS])
-    return secrets
+    return tuple(warnings[:_MOST_PROBLEMS])
 
 
 def check_size(text_bytes: int, rules: InputRules) -> str | None:
@@ -143,28 +146,29 @@ def _missing_fields(value: object, required: tuple[str, ...]) -> list[Problem]:
     ]
 
 
-def _secret_fields(value: object, path: str, room: int, rules: InputRules) -> Iterator[Problem]:
-    if room == 0:
-        return
-    allowed = frozenset(map(_folded, rules.allowed_secret_fields))
-    for name, here, item in _children(value, path):
-        if isinstance(name, str) and is_secret_name(name) and _folded(name) not in allowed:
-            yield Problem(
-                here,
-                "has the name of a secret, and inputs are stored as they are; pass a reference to "
-                "the secret, or name the field in allow_fields",
-            )
-        yield from _secret_fields(item, here, room - 1, rules)
-
-
-def _faults(value: object, path: str, room: int) -> Iterator[Problem]:
+def _findings(
+    value: object, path: str, room: int, rules: InputRules
+) -> Iterator[tuple[Verdict, Problem]]:
     if fault := _scalar_fault(value) or _container_fault(value, room):
-        yield Problem(path, fault)
+        yield "refuse", Problem(path, fault)
         return
     for name, here, item in _children(value, path):
         if fault := _name_fault(name):
-            yield Problem(here, fault)
-        yield from _faults(item, here, room - 1)
+            yield "refuse", Problem(here, fault)
+        elif isinstance(name, str) and _is_unwanted_secret(name, rules):
+            yield rules.secrets, Problem(here, _UNWANTED_FIELD)
+        yield from _findings(item, here, room - 1, rules)
+
+
+_UNWANTED_FIELD = (
+    "has the name of a secret, and inputs are stored as they are; pass a reference to the secret, "
+    "or name the field in allow_fields"
+)
+
+
+def _is_unwanted_secret(name: str, rules: InputRules) -> bool:
+    allowed = map(_folded, rules.allowed_secret_fields)
+    return is_secret_name(name) and _folded(name) not in allowed
 
 
 def _scalar_fault(value: object) -> str | None:

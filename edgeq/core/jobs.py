@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -113,6 +114,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def correlation_id(self) -> str:
         return self.stored_correlation_id or self.id
 
+    @property
+    def input(self) -> Any:
+        return None if self.input_data is None else msgspec.json.decode(self.input_data)
+
+    @property
+    def output(self) -> Any:
+        return None if self.output_data is None else msgspec.json.decode(self.output_data)
+
     def result_is_gone(self, now: int) -> bool:
         return self.result_expires_at is not None and self.result_expires_at <= now
 
@@ -142,6 +151,7 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     reference_id: str | None
     parent_job_id: str | None
     claimed_ahead: int
+    handler_name: str
 
     @property
     def attempt(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 
 from edgeq.core.input_rules import SECRET_NAMES, is_secret_name
 from edgeq.core.json_text import INT_MAX, INT_MIN, MAX_DEPTH
@@ -27,10 +28,10 @@ def redact(text: str, limit: int = 8192) -> str:
 
 def redact_details(value: object) -> object:
     """Details of any shape as data that can be stored; what JSON does not have becomes text."""
-    return _details(value, MAX_DEPTH)
+    return _details(value, ())
 
 
-def _details(value: object, room: int) -> object:
+def _details(value: object, within: tuple[int, ...]) -> object:
     match value:
         case None | bool():
             return value
@@ -38,24 +39,26 @@ def _details(value: object, room: int) -> object:
             return value
         case float() if math.isfinite(value):
             return value
-        case dict() | list() | tuple() | set() | frozenset() if room == 0:
-            return _TOO_DEEP
-        case dict():
-            return {
-                redact(str(name)): _field(str(name), item, room) for name, item in value.items()
-            }
-        case list() | tuple() | set() | frozenset():
-            return [_details(item, room - 1) for item in value]
+        case dict() | list() | tuple() | set() | frozenset():
+            # A tree whose nodes know their parents would otherwise unfold for ever.
+            if id(value) in within or len(within) >= MAX_DEPTH:
+                return _TOO_DEEP
+            return _unfolded(value, (*within, id(value)))
         case _:
             return redact(_as_text(value))
 
 
-def _field(name: str, value: object, room: int) -> object:
-    return REDACTED if is_secret_name(name) else _details(value, room - 1)
+def _unfolded(value: Collection[object], within: tuple[int, ...]) -> object:
+    if not isinstance(value, dict):
+        return [_details(item, within) for item in value]
+    return {
+        redact(str(name)): REDACTED if is_secret_name(str(name)) else _details(item, within)
+        for name, item in value.items()
+    }
 
 
 def _as_text(value: object) -> str:
-    # `%d` and str() of an int of more than 4300 digits fail; a detail must not.
+    # str() of an int of more than 4300 digits fail; a detail must not.
     return hex(value) if isinstance(value, int) else str(value)
 
 
@@ -75,6 +78,14 @@ def _capped(text: str, limit: int) -> str:
 
 
 def _without_secrets(text: str) -> str:
+    # What is taken out can lay bare the start of another secret. The patterns take whole words,
+    # so this ends after two or three rounds.
+    while (cleaner := _with_fewer_secrets(text)) != text:
+        text = cleaner
+    return text
+
+
+def _with_fewer_secrets(text: str) -> str:
     text = _PRIVATE_KEY_BLOCK.sub(REDACTED, text)
     text = _URL_CREDENTIALS.sub(f"://{REDACTED}@", text)
     text = _KNOWN_KEY.sub(REDACTED, text)
@@ -101,7 +112,7 @@ _URL_CREDENTIALS = re.compile(
 )
 
 _KNOWN_KEY = re.compile(
-    r"\b(?:(?:AKIA|ASIA)[0-9A-Z]{16}"
+    r"\b(?:(?:AKIA|ASIA)[0-9A-Z]{16}\w*+"
     r"|[rs]k[-_][\w-]{10,}+"
     r"|gh[oprsu]_\w{16,}+"
     r"|github_pat_\w{16,}+"

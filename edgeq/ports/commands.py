@@ -177,6 +177,7 @@ class FinishRun(Command[RunReport]):
     run_id: str
     report: RunReport
     handled: tuple[str, ...]
+    deferred: tuple[str, ...] = ()
     durations: Mapping[str, Histogram] = field(default_factory=dict)
 
 
@@ -263,12 +264,21 @@ class UpdateJob(Command[Job]):
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterTypes(Command[int]):
-    """Bring the stored types in line with the code; answers how many changed."""
+class RegisterTypes(Command["Registered"]):
+    """Bring the stored types in line with the code; the folder's look is remembered with it."""
 
     policies: tuple[TypePolicy, ...]
     source: str | None = None
     fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """How many types changed, and what is stored now."""
+
+    changed: int
+    types: tuple[JobType, ...]
+    config: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -315,4 +315,5 @@ def _claimed(row: Row, stored: JobType, *, ahead: bool) -> ClaimedJob:
         reference_id,
         parent_job_id,
         1 if ahead else claimed_ahead,
+        policy.handler_name,
     )

@@ -13,7 +13,7 @@ from edgeq.core.job_types import JobType
 from edgeq.core.jobs import HIGHEST_PRIORITY, JobStatus
 from edgeq.core.moves import settle as settled_as
 from edgeq.core.outcomes import Interrupted, NotStarted
-from edgeq.core.runs import RunReport
+from edgeq.core.runs import RunReport, Stop
 from edgeq.ports.commands import FinishRun, ReleaseRun, RunStart, StartRun
 from edgeq.ports.queries import COUNTED_AT_MOST
 from edgeq.store import claim, jobs_sql, settle, system_sql
@@ -136,7 +136,7 @@ def start(tx: Transaction, command: StartRun) -> RunStart:
 
 def finish(tx: Transaction, command: FinishRun) -> RunReport:
     """Record what a run did; a run that had nothing to do is only counted."""
-    report = _with_what_is_left(tx, command.report, frozenset(command.handled))
+    report = _with_what_is_left(tx, command)
     _add_durations(tx, command.durations)
     text = msgspec.json.encode(report).decode()
     if report.claimed or report.reclaimed or report.fired:
@@ -188,15 +188,22 @@ def _add_durations(tx: Transaction, samples: Mapping[str, Histogram]) -> None:
         tx.change(_FORGET_HOURS, before=hour - _HOURS_KEPT)
 
 
-def _with_what_is_left(tx: Transaction, report: RunReport, handled: frozenset[str]) -> RunReport:
+def _with_what_is_left(tx: Transaction, command: FinishRun) -> RunReport:
     left = {t.name: count_due(tx, t, tx.now) for t in _claimable(tx.types)}
     total = sum(left.values())
+    deferred = sum(left.get(name, 0) for name in command.deferred)
+    stopped = command.report.stopped
     return msgspec.structs.replace(
-        report,
+        command.report,
+        # Nothing fitted the time that was left: that is the budget's doing, not an empty queue.
+        stopped=Stop.BUDGET if deferred and stopped is Stop.EMPTY else stopped,
+        deferred=deferred,
         remaining=min(total, COUNTED_AT_MOST),
         capped=total >= COUNTED_AT_MOST,
         next_due_at=first_due(tx, _claimable(tx.types)),
-        unhandled_types=tuple(name for name, due in left.items() if due and name not in handled),
+        unhandled_types=tuple(
+            name for name, due in left.items() if due and name not in command.handled
+        ),
     )
 
 

@@ -19,7 +19,7 @@ from edgeq.core.job_types import (
     type_id,
 )
 from edgeq.errors import TypeExists, UnknownType
-from edgeq.ports.commands import ChangeType, CreateType, RegisterTypes
+from edgeq.ports.commands import ChangeType, CreateType, Registered, RegisterTypes
 from edgeq.store.session import Row, Transaction, TypeBook
 from edgeq.store.system_sql import Reader, record
 from edgeq.store.tables import handler_sources, job_types
@@ -57,6 +57,9 @@ _REMEMBER_SOURCE = (
         set_={"fingerprint": bindparam("fingerprint"), "updated_at": bindparam("now")},
     )
 )
+_READ_SOURCE = select(handler_sources.c.fingerprint).where(
+    handler_sources.c.source == bindparam("source")
+)
 
 
 def read_all(reader: Reader) -> tuple[JobType, ...]:
@@ -75,7 +78,7 @@ def known(tx: Transaction, name: str) -> JobType:
     return found
 
 
-def register(tx: Transaction, command: RegisterTypes) -> int:
+def register(tx: Transaction, command: RegisterTypes) -> Registered:
     """Bring the stored types in line with the code, leaving what operators have set."""
     changed = 0
     for declared in command.policies:
@@ -91,10 +94,15 @@ def register(tx: Transaction, command: RegisterTypes) -> int:
     if changed:
         tx.types_changed()
     if command.source is not None:
-        tx.change(
-            _REMEMBER_SOURCE, source=command.source, fingerprint=command.fingerprint, now=tx.now
-        )
-    return changed
+        seen = tx.row(_READ_SOURCE, source=command.source)
+        if seen is None or seen[0] != command.fingerprint:
+            tx.change(
+                _REMEMBER_SOURCE,
+                source=command.source,
+                fingerprint=command.fingerprint,
+                now=tx.now,
+            )
+    return Registered(changed, tuple(tx.types.by_name.values()), tx.config)
 
 
 def create(tx: Transaction, command: CreateType) -> JobType:

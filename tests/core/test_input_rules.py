@@ -120,10 +120,16 @@ def test_a_secret_can_be_a_warning_only() -> None:
     assert [warning.path for warning in warnings] == ["$.a[0].token"]
 
 
-def test_a_warning_does_not_hide_a_problem() -> None:
-    found = problems({"token": math.nan}, InputRules(secrets="warn"))
+def test_no_number_of_warnings_hides_a_problem() -> None:
+    value = [*({"token": 1} for _ in range(100)), math.nan]
 
-    assert [problem.reason[:6] for problem in found] == ["is NaN"]
+    [problem] = problems(value, InputRules(secrets="warn"))
+
+    assert problem.path == "$[100]"
+
+
+def test_at_most_twenty_warnings_are_told() -> None:
+    assert len(check_value([{"token": 1}] * 100, InputRules(secrets="warn"))) == 20
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES)

@@ -128,6 +128,7 @@ def test_what_is_cut_was_redacted_before() -> None:
 
 @given(st.text() | fragmented)
 @example('token="\\')
+@example("4111111111111111AKIA0000000000000000")
 def test_redacting_twice_changes_nothing_more(text: str) -> None:
     for clean in (redact, safe_message):
         once = clean(text, limit=10**6)
@@ -157,6 +158,12 @@ def test_what_is_kept_can_be_stored_and_is_short(text: str) -> None:
             "authorization: ",
         ),
         *("://", "://a:", "://a:b", "://a:b@", "@", "eyJ-", "eyJa.", "eyJa.eyJ", "sk-", "eq_", "a"),
+        *(
+            "AKIA0000000000000000",
+            "AKIA4111111111111111",
+            "4111111111111111AKIA",
+            "4111111111111111eyJa.",
+        ),
         *("-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "Bearer ", "basic ", "\x1b[", "\x1b]"),
         *("1", "4 ", "222 ", "4111-", '"', "\\", "password=\\", " ", "token \t"),
     ],
@@ -211,7 +218,16 @@ def test_details_that_json_does_not_have_become_text() -> None:
 
 
 def test_details_that_hold_themselves_end_somewhere() -> None:
-    endless: dict[str, object] = {}
-    endless["again"] = endless
+    parent: dict[str, object] = {"name": "root"}
+    parent["children"] = [{"parent": parent}, {"parent": parent}]
 
-    assert encode(redact_details(endless)).count("again") == 32
+    child = {"parent": "[nested too deep]"}
+    assert redact_details(parent) == {"name": "root", "children": [child, child]}
+
+
+def test_details_are_cut_off_where_they_are_nested_too_deep() -> None:
+    deep: object = 1
+    for _ in range(1000):
+        deep = [deep]
+
+    assert encode(redact_details(deep)) == "[" * 32 + '"[nested too deep]"' + "]" * 32

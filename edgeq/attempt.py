@@ -1,0 +1,185 @@
+"""An attempt at a job while it runs: what its context, its caller and its run share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from edgeq.core.jobs import ClaimedJob, LogLevel, NewJob
+from edgeq.core.json_text import encode
+from edgeq.core.redaction import redact_details, safe_message
+from edgeq.errors import LockLost
+from edgeq.ports.commands import Note, Progress
+from edgeq.registry import AnyHandler
+
+LOG_MESSAGE_CHARACTERS = 2000
+LOG_DETAILS_CHARACTERS = 8192
+
+
+class StopReason(StrEnum):
+    """Why a running handler is asked to stop."""
+
+    TIMEOUT = "timeout"
+    BUDGET = "budget"
+    SIGNAL = "signal"
+    CANCEL = "cancel"
+    LOST = "lost"
+
+
+class Stopping(BaseException):
+    """Raised at a checkpoint. Not an Exception: a handler's own `except` must not eat it."""
+
+    def __init__(self, reason: StopReason) -> None:
+        super().__init__(f"stopped: {reason}")
+        self.reason = reason
+
+
+class Journal:
+    """What attempts of a run want written: gathered here, committed with the next cycle.
+
+    Lists and dicts are only ever added to by single operations, so threads may use it too.
+    """
+
+    def __init__(self, wake: Callable[[], None], now: Callable[[], int]) -> None:
+        self._wake = wake
+        self.now = now
+        self._notes: list[Note] = []
+        self._progress: dict[int, Progress] = {}
+
+    def add(self, note: Note) -> None:
+        self._notes.append(note)
+        self._wake()
+
+    def set_progress(self, progress: Progress) -> None:
+        self._progress[progress.seq] = progress
+        self._wake()
+
+    def is_empty(self) -> bool:
+        return not self._notes and not self._progress
+
+    def take(self) -> tuple[tuple[Note, ...], tuple[Progress, ...]]:
+        notes, self._notes = self._notes, []
+        progress, self._progress = self._progress, {}
+        return tuple(notes), tuple(progress.values())
+
+
+class Attempt:
+    """One job in one process: mutable, and over exactly once."""
+
+    __slots__ = (
+        "cancel_requested",
+        "children",
+        "config",
+        "deadline",
+        "elapsed",
+        "handler",
+        "is_long",
+        "is_over",
+        "job",
+        "journal",
+        "lost",
+        "percent",
+        "prepare_child",
+        "run_budget_ends",
+        "stage",
+        "started",
+        "state",
+        "stop",
+        "task",
+    )
+
+    def __init__(
+        self,
+        job: ClaimedJob,
+        handler: AnyHandler,
+        journal: Journal,
+        *,
+        elapsed: Callable[[], float],
+        deadline: float,
+        run_budget_ends: float,
+        state: Any,
+        config: Mapping[str, object],
+        prepare_child: Callable[..., NewJob],
+        is_long: bool,
+    ) -> None:
+        self.job = job
+        self.handler = handler
+        self.journal = journal
+        self.elapsed = elapsed
+        self.started = elapsed()
+        self.deadline = deadline
+        self.run_budget_ends = run_budget_ends
+        self.state = state
+        self.config = config
+        self.prepare_child = prepare_child
+        self.is_long = is_long
+        self.is_over = False
+        self.lost = False
+        self.cancel_requested = False
+        self.stop: StopReason | None = None
+        self.stage: str | None = None
+        self.percent = 0
+        self.children: list[NewJob] = []
+        self.task: asyncio.Task[Any] | None = None
+
+    def remaining(self) -> float:
+        return max(0.0, self.deadline - self.elapsed())
+
+    def check(self) -> None:
+        """Stop here if there is a reason to."""
+        self.refuse_if_over()
+        if self.stop is not None:
+            raise Stopping(self.stop)
+        if self.cancel_requested:
+            raise Stopping(StopReason.CANCEL)
+        if self.elapsed() >= self.run_budget_ends:
+            raise Stopping(StopReason.BUDGET)
+
+    def refuse_if_over(self) -> None:
+        """Whoever still runs after its attempt was decided is a zombie, and learns it here."""
+        if self.lost or self.is_over:
+            raise LockLost(self.job.id)
+
+    def note(
+        self,
+        message: str,
+        *,
+        level: LogLevel = LogLevel.INFO,
+        stage: str | None = None,
+        details: Mapping[str, object] | None = None,
+        duration_ms: int | None = None,
+    ) -> None:
+        self.journal.add(
+            Note(
+                seq=self.job.seq,
+                fence=self.job.fence,
+                job_id=self.job.id,
+                level=level,
+                message=safe_message(message, LOG_MESSAGE_CHARACTERS),
+                attempt=self.job.attempt,
+                at=self.journal.now(),
+                stage=stage or self.stage,
+                details=_encoded(details),
+                duration_ms=duration_ms,
+            )
+        )
+
+    def show_progress(self, percent: int, stage: str | None) -> None:
+        self.percent = percent
+        self.stage = stage if stage is not None else self.stage
+        self.journal.set_progress(Progress(self.job.seq, self.job.fence, percent, self.stage))
+
+
+def _encoded(details: Mapping[str, object] | None) -> str | None:
+    """Details as JSON; what is not JSON is kept as its text, because a log line must not fail."""
+    if not details:
+        return None
+    try:
+        text = encode(redact_details(dict(details)))
+    except Exception:
+        text = encode(redact_details({name: str(value) for name, value in details.items()}))
+    if len(text) > LOG_DETAILS_CHARACTERS:
+        return encode({"truncated": text[:LOG_DETAILS_CHARACTERS]})
+    return text

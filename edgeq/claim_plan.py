@@ -1,0 +1,139 @@
+"""What a run asks for next: free slots, types that still fit its time, and whether to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgeq.core.admission import Admitted, AdmittedLong, Deferred, admit
+from edgeq.core.durations import Histogram
+from edgeq.core.job_types import JobType
+from edgeq.core.lanes import (
+    AHEAD_AT_MOST,
+    claim_steps,
+    claims_ahead,
+    open_slots,
+)
+from edgeq.core.runs import RunLimits
+from edgeq.core.suspects import Quarantine, next_claim
+from edgeq.crew import Crew
+from edgeq.ports.commands import Claim, ClaimableType, CycleAnswer, RunStart
+from edgeq.registry import AnyHandler
+from edgeq.tally import RunTally
+
+
+class ClaimPlanner:
+    """Turns the state of a run into a claim, by the pure rules of the core."""
+
+    def __init__(
+        self,
+        limits: RunLimits,
+        handlers: Mapping[str, AnyHandler],
+        start: RunStart,
+        tally: RunTally,
+    ) -> None:
+        self._limits = limits
+        self._tally = tally
+        self._reserved = limits.reserved_slots()
+        self._known = start.durations
+        handled = [t for t in start.types if t.policy.handler_name in handlers]
+        self.handled = tuple(stored.name for stored in handled)
+        self._types = [
+            (stored, handlers[stored.policy.handler_name])
+            for stored in handled
+            if _is_wanted(stored, limits)
+        ]
+        self._quarantine = Quarantine()
+        self._suspect_is_due = False
+        self._is_first = True
+        self._long: set[str] = set()
+        self.deferred: set[str] = set()
+
+    def plan(self, crew: Crew, *, elapsed: float, now: int) -> Claim | None:
+        """A claim, or None when there is no room or the run keeps quiet for a suspect."""
+        at_most = self._jobs_left()
+        steps = claim_steps(self._limits.concurrency, self._reserved, crew.by_lane, at_most=at_most)
+        in_flight = len(crew.running) + len(crew.ahead)
+        if any(attempt.job.losses for attempt in crew.running.values()):
+            return None
+        self._quarantine, wants = next_claim(
+            self._quarantine,
+            suspect_is_due=self._suspect_is_due,
+            in_flight=in_flight,
+            now=now,
+        )
+        types = self._admitted(crew, elapsed)
+        ahead = self._ahead(types, crew, at_most - sum(step.limit for step in steps))
+        if wants == "nothing" or not types or not (steps or ahead):
+            return None
+        return Claim(types, steps, ahead=ahead, in_flight=in_flight, wants=wants)
+
+    def heard(self, answer: CycleAnswer) -> None:
+        self._is_first = False
+        self._suspect_is_due = answer.suspect_is_due
+
+    @property
+    def waits_for_suspect(self) -> bool:
+        return self._suspect_is_due
+
+    def is_long(self, type_name: str) -> bool:
+        return type_name in self._long
+
+    def has_spent_its_jobs(self) -> bool:
+        return self._jobs_left() <= 0
+
+    def _jobs_left(self) -> int:
+        most = self._limits.max_jobs
+        return (
+            AHEAD_AT_MOST + self._limits.concurrency
+            if most is None
+            else max(0, most - self._tally.claimed)
+        )
+
+    def _admitted(self, crew: Crew, elapsed: float) -> tuple[ClaimableType, ...]:
+        long_running = sum(attempt.is_long for attempt in crew.running.values())
+        admitted = []
+        self.deferred.clear()
+        for stored, handler in self._types:
+            took = self._durations(stored.name)
+            verdict = admit(
+                took,
+                self._limits,
+                elapsed=elapsed,
+                is_first_claim=self._is_first,
+                long_running=long_running,
+                open_slots=open_slots(self._limits.concurrency, self._reserved),
+            )
+            match verdict:
+                case Admitted():
+                    self._long.discard(stored.name)
+                    at_most = AHEAD_AT_MOST + self._limits.concurrency
+                case AdmittedLong(at_most):
+                    self._long.add(stored.name)
+                case Deferred():
+                    self.deferred.add(stored.name)
+                    continue
+            is_limited = stored.policy.max_concurrent is not None
+            admitted.append(
+                ClaimableType(
+                    stored.name,
+                    at_most,
+                    handler.policy.version,
+                    ahead=claims_ahead(took, is_limited=is_limited),
+                )
+            )
+        return tuple(admitted)
+
+    def _durations(self, name: str) -> Histogram:
+        return self._known.get(name, Histogram.EMPTY).merge(self._tally.durations_of(name))
+
+    def _ahead(self, types: tuple[ClaimableType, ...], crew: Crew, room: int) -> int:
+        """A suspect runs alone, and what is claimed ahead of it would be in its company."""
+        if self._suspect_is_due or not any(each.ahead for each in types):
+            return 0
+        return max(0, min(AHEAD_AT_MOST - len(crew.ahead), room))
+
+
+def _is_wanted(stored: JobType, limits: RunLimits) -> bool:
+    return (limits.types is None or stored.name in limits.types) and (
+        limits.lanes is None or stored.policy.lane in limits.lanes
+    )

@@ -1,0 +1,82 @@
+"""Inputs and outputs as their handler's annotations say: checked, decoded, encoded, described."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any, get_origin, is_typeddict
+
+import msgspec
+
+from edgeq.core import json_text
+from edgeq.core.input_rules import InputRules, check_value
+from edgeq.errors import HandlerProblem, InvalidInput
+
+_PATH = re.compile(r"^(?P<reason>.*) - at `(?P<path>[^`]+)`$", re.DOTALL)
+# Outputs may hold what a handler computed, secrets included: only their shape is checked.
+_OUTPUT_RULES = InputRules(max_bytes=2**31, secrets="warn")
+
+
+class Codec:
+    """One annotated type: a msgspec Struct, dataclass, TypedDict, pydantic model, dict or Any."""
+
+    def __init__(self, annotation: Any, where: str) -> None:
+        self._annotation = annotation
+        self._is_pydantic = hasattr(annotation, "model_validate")
+        self._is_free = annotation in (Any, object) or _is_plain_dict(annotation)
+        self.schema = self._describe(where)
+
+    def _describe(self, where: str) -> str | None:
+        if self._annotation in (Any, object):
+            return None
+        try:
+            if self._is_pydantic:
+                described = self._annotation.model_json_schema()
+            else:
+                described = msgspec.json.schema(self._annotation)
+        except TypeError as wrong:
+            raise HandlerProblem(
+                f"{where} is annotated with {self._annotation!r}, which cannot be read from JSON: "
+                f"{wrong}. Use a msgspec Struct, dataclass, TypedDict, pydantic model or dict."
+            ) from wrong
+        return json_text.canonical(described)
+
+    def plain(self, value: Any) -> Any:
+        """A typed value as plain data, which is what gets stored."""
+        if isinstance(value, dict | list | str | int | float | bool | None):
+            return value
+        if hasattr(value, "model_dump"):
+            return value.model_dump(mode="json")
+        if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
+            return msgspec.to_builtins(value)
+        raise InvalidInput.at("$", f"cannot be stored: {type(value).__name__} is not JSON")
+
+    def typed(self, plain: Any) -> Any:
+        """Plain data as the annotated type, or InvalidInput with path and reason."""
+        if self._is_free and (isinstance(plain, dict) or self._annotation in (Any, object)):
+            return plain
+        try:
+            if self._is_pydantic:
+                return self._annotation.model_validate(plain)
+            return msgspec.convert(plain, self._annotation)
+        except msgspec.ValidationError as wrong:
+            raise InvalidInput.at(*_where_and_why(str(wrong))) from wrong
+        except ValueError as wrong:
+            raise InvalidInput.at("$", str(wrong).replace("\n", " ")) from wrong
+
+
+def _is_plain_dict(annotation: Any) -> bool:
+    is_dict = annotation is dict or get_origin(annotation) is dict
+    return is_dict and not is_typeddict(annotation)
+
+
+def _where_and_why(message: str) -> tuple[str, str]:
+    found = _PATH.match(message)
+    return (found["path"], found["reason"]) if found else ("$", message)
+
+
+def encode_output(codec: Codec, value: Any) -> str:
+    """A handler's answer as JSON text."""
+    plain = codec.plain(value)
+    check_value(plain, _OUTPUT_RULES)
+    return json_text.encode(plain)

@@ -1,0 +1,151 @@
+"""What a handler is given beside its input: its job, its time, its log, its children."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from edgeq.attempt import Attempt
+from edgeq.core.jobs import ClaimedJob, LogLevel
+from edgeq.errors import InvalidInput
+
+
+class _Base:
+    """What both kinds of context know."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+
+    @property
+    def job(self) -> ClaimedJob:
+        return self._attempt.job
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first; grows with every retry."""
+        return self._attempt.job.attempt
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until this attempt times out or its run ends, whichever is first."""
+        return self._attempt.remaining()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody has asked for this job's cancellation."""
+        return self._attempt.cancel_requested
+
+    @property
+    def lost(self) -> bool:
+        """Whether the job is no longer ours: nothing that still happens here is recorded."""
+        return self._attempt.lost or self._attempt.is_over
+
+    @property
+    def state(self) -> Any:
+        """What the `lifespan` of the handlers folder opened."""
+        return self._attempt.state
+
+    @property
+    def config(self) -> Mapping[str, object]:
+        """The worker's configuration, read only."""
+        return self._attempt.config
+
+    def _log(self, message: str, level: str, details: Mapping[str, object]) -> None:
+        self._attempt.refuse_if_over()
+        try:
+            known = LogLevel(level)
+        except ValueError:
+            raise InvalidInput.at("level", f"must be one of {', '.join(LogLevel)}") from None
+        self._attempt.note(message, level=known, details=details)
+
+    def _progress(self, percent: float, stage: str | None) -> None:
+        self._attempt.refuse_if_over()
+        if not 0 <= percent <= 100:
+            raise InvalidInput.at("percent", f"must be between 0 and 100, got {percent}")
+        self._attempt.show_progress(int(percent), stage)
+
+    def _enqueue(self, job_type: Any, input: Any, options: Mapping[str, Any]) -> str:
+        self._attempt.refuse_if_over()
+        job = self._attempt.job
+        child = self._attempt.prepare_child(
+            job_type,
+            input,
+            **{
+                "tenant_id": job.tenant_id,
+                "correlation_id": job.correlation_id,
+                "parent_job_id": job.id,
+                **options,
+            },
+        )
+        self._attempt.children.append(child)
+        return child.id
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        attempt = self._attempt
+        attempt.refuse_if_over()
+        attempt.show_progress(attempt.percent, name)
+        began = attempt.elapsed()
+        try:
+            yield
+        except BaseException as failure:
+            self._end_stage(name, began, f"failed: {type(failure).__name__}", LogLevel.WARNING)
+            raise
+        self._end_stage(name, began, "done", LogLevel.INFO)
+
+    def _end_stage(self, name: str, began: float, how: str, level: LogLevel) -> None:
+        attempt = self._attempt
+        if not self.lost:
+            took = round((attempt.elapsed() - began) * 1000)
+            attempt.note(f"{name} {how}", stage=name, duration_ms=took, level=level)
+
+
+class Context(_Base):
+    """The context of an `async def` handler."""
+
+    async def log(self, message: str, *, level: str = "info", **details: object) -> None:
+        """Add a line to the job's log; written with the next commit, at most 200 ms later."""
+        self._log(message, level, details)
+
+    async def progress(self, percent: float, *, stage: str | None = None) -> None:
+        self._progress(percent, stage)
+
+    @asynccontextmanager
+    async def stage(self, name: str) -> AsyncIterator[None]:
+        """A named part of the work: seen as `current_stage`, and logged with its duration."""
+        with self._stage(name):
+            yield
+
+    async def checkpoint(self) -> None:
+        """Stop here if the budget, a signal or a cancellation asks for it."""
+        self._attempt.check()
+
+    async def enqueue(self, job_type: Any, input: Any = None, **options: Any) -> str:
+        """Enqueue a child; it exists once this job has completed. Answers with its id."""
+        return self._enqueue(job_type, input, options)
+
+
+class SyncContext(_Base):
+    """The context of a `def` handler: the same methods, blocking."""
+
+    def log(self, message: str, *, level: str = "info", **details: object) -> None:
+        """Add a line to the job's log; written with the next commit, at most 200 ms later."""
+        self._log(message, level, details)
+
+    def progress(self, percent: float, *, stage: str | None = None) -> None:
+        self._progress(percent, stage)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """A named part of the work: seen as `current_stage`, and logged with its duration."""
+        with self._stage(name):
+            yield
+
+    def checkpoint(self) -> None:
+        """Stop here if the budget, a signal or a cancellation asks for it."""
+        self._attempt.check()
+
+    def enqueue(self, job_type: Any, input: Any = None, **options: Any) -> str:
+        """Enqueue a child; it exists once this job has completed. Answers with its id."""
+        return self._enqueue(job_type, input, options)

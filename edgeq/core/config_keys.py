@@ -1,0 +1,47 @@
+"""The worker's configuration: which keys there are, and what they may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgeq.core.input_rules import InputRules, check_value, is_secret_name
+from edgeq.errors import InvalidInput, Problem
+
+GROUPS = ("process.", "alert.", "retention.", "llm.", "app.")
+_NUMBERS = {"process.budget": 0.0, "process.grace": 0.0}
+_WHOLE = {"process.concurrency": 1, "process.fast_slots": 0}
+
+
+def check_changes(changes: Mapping[str, object]) -> None:
+    """Refuse keys that nobody reads, values of the wrong kind, and anything like a secret."""
+    problems = [problem for key, value in changes.items() for problem in _problems(key, value)]
+    if problems:
+        raise InvalidInput(problems)
+
+
+def _problems(key: str, value: object) -> list[Problem]:
+    if is_secret_name(key.rsplit(".", 1)[-1]):
+        return [Problem(key, "looks like a secret: put it into the environment instead")]
+    if value is None:
+        return []
+    if key == "worker_enabled":
+        return [] if isinstance(value, bool) else [Problem(key, "must be true or false")]
+    if key in _NUMBERS:
+        return _number(key, value, _NUMBERS[key], (int, float))
+    if key in _WHOLE:
+        return _number(key, value, _WHOLE[key], (int,))
+    if not key.startswith(GROUPS) or key in GROUPS:
+        return [Problem(key, f"is unknown; keys are worker_enabled and {', '.join(GROUPS)}*")]
+    try:
+        check_value(value, InputRules())
+    except InvalidInput as wrong:
+        return [Problem(key, str(problem)) for problem in wrong.problems]
+    return []
+
+
+def _number(key: str, value: object, lowest: float, kinds: tuple[type, ...]) -> list[Problem]:
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        return [Problem(key, f"must be a number, got {value!r}")]
+    if not lowest <= value < 1e9:  # type: ignore[operator]
+        return [Problem(key, f"must be at least {lowest:g}, got {value}")]
+    return []

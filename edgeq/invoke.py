@@ -1,0 +1,171 @@
+"""Running one handler: whatever it does, an outcome comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from edgeq.attempt import Attempt, StopReason, Stopping
+from edgeq.codec import encode_output
+from edgeq.context import Context, SyncContext
+from edgeq.core import json_text
+from edgeq.core.backoff import ErrorClass
+from edgeq.core.jobs import LogLevel
+from edgeq.core.outcomes import (
+    Completed,
+    Fail,
+    Failed,
+    Interrupted,
+    NeedsReview,
+    Outcome,
+    RateLimited,
+    Retry,
+    Review,
+    Skip,
+    Snooze,
+    Snoozed,
+    Stopped,
+)
+from edgeq.core.redaction import redact, safe_message
+from edgeq.errors import EdgeqError, GuardRefused, InvalidInput, LockLost
+from edgeq.threads import HandlerThreads
+
+
+async def invoke(attempt: Attempt, threads: HandlerThreads) -> Outcome:
+    """Decode the input, call the handler, and say what it came to; never raises for its faults."""
+    try:
+        value = _input(attempt)
+    except EdgeqError as wrong:
+        return Failed(ErrorClass.NON_RETRYABLE, safe_message(f"stored input refused: {wrong}"))
+    except Exception as wrong:
+        return _crashed(attempt, wrong)
+    handler = attempt.handler
+    try:
+        if handler.is_async:
+            result = await handler.function(Context(attempt), value)
+        else:
+            context = SyncContext(attempt)
+            result = await threads.run(lambda: handler.function(context, value))
+        return _finished(attempt, result)
+    except Stopping as stopping:
+        return stopped_by(stopping.reason)
+    except asyncio.CancelledError:
+        # Nobody but the run cancels this task; a handler may raise it by itself, though.
+        if attempt.stop is None:
+            return _crashed(attempt, RuntimeError("the handler cancelled itself"))
+        return stopped_by(attempt.stop)
+    except (KeyboardInterrupt, SystemExit) as leaving:
+        return _crashed(attempt, RuntimeError(f"the handler raised {type(leaving).__name__}"))
+    except Exception as raised:
+        return _raised(attempt, raised)
+
+
+def _input(attempt: Attempt) -> Any:
+    job, handler = attempt.job, attempt.handler
+    plain = json_text.decode(job.input_data) if job.input_data is not None else {}
+    if job.payload_version < handler.policy.version and handler.upgrade is not None:
+        if not isinstance(plain, dict):
+            raise InvalidInput.at("$", "only an object can be upgraded to a newer version")
+        plain = handler.upgrade(job.payload_version, plain)
+    if handler.guard is not None and isinstance(plain, dict):
+        refusal = handler.guard(plain)
+        if refusal:
+            raise GuardRefused(job.type, refusal)
+    return handler.input.typed(plain)
+
+
+def _finished(attempt: Attempt, result: Any) -> Outcome:
+    if attempt.stop is StopReason.TIMEOUT:
+        # It was told to stop and answered late: what it did counts as too slow all the same.
+        return stopped_by(StopReason.TIMEOUT)
+    if isinstance(result, Skip):
+        attempt.note(f"skipped: {result.reason}")
+        return Completed(json_text.encode({"skipped": safe_message(result.reason)}))
+    try:
+        return Completed(_encoded_output(attempt, result))
+    except InvalidInput as wrong:
+        return Failed(ErrorClass.NON_RETRYABLE, safe_message(f"the output is refused: {wrong}"))
+
+
+def _encoded_output(attempt: Attempt, value: Any) -> str:
+    text = encode_output(attempt.handler.output, value)
+    limit = attempt.handler.policy.output_max_bytes
+    size = len(text.encode())
+    if size > limit:
+        raise InvalidInput.at(
+            "$", f"{size} bytes are more than output_max_bytes ({limit}): store it elsewhere"
+        )
+    return text
+
+
+def _raised(attempt: Attempt, raised: Exception) -> Outcome:
+    if attempt.stop is not None:
+        # What a handler raises while it is being stopped is only how it stopped.
+        return stopped_by(attempt.stop)
+    match raised:
+        case Snooze():
+            return Snoozed(_ms(raised.seconds))
+        case RateLimited():
+            return _failed(ErrorClass.RATE_LIMITED, raised.reason, raised.after)
+        case Retry():
+            return _failed(ErrorClass.TRANSIENT, raised.reason, raised.after)
+        case Fail():
+            return _failed(ErrorClass.NON_RETRYABLE, raised.reason)
+        case Review():
+            return _review(attempt, raised)
+        case LockLost():
+            return stopped_by(StopReason.LOST)
+        case _:
+            return _crashed(attempt, raised)
+
+
+def _review(attempt: Attempt, review: Review) -> Outcome:
+    if review.output is None:
+        return NeedsReview(safe_message(review.reason))
+    try:
+        return NeedsReview(safe_message(review.reason), _encoded_output(attempt, review.output))
+    except InvalidInput as wrong:
+        return Failed(ErrorClass.NON_RETRYABLE, safe_message(f"the output is refused: {wrong}"))
+
+
+def _crashed(attempt: Attempt, raised: Exception) -> Failed:
+    """Any other exception: its text for people, its traceback for the job's log."""
+    trace = "".join(traceback.format_exception(raised))
+    if not attempt.lost:
+        attempt.note(
+            f"{type(raised).__name__}: {raised}",
+            level=LogLevel.ERROR,
+            details={"traceback": redact(trace)},
+        )
+    error_class = classify(raised, attempt.handler.errors)
+    return _failed(error_class, f"{type(raised).__name__}: {raised}")
+
+
+def classify(raised: Exception, classes: Mapping[type[Exception], ErrorClass]) -> ErrorClass:
+    """The class that the handler's `errors=` gives to the nearest base; else transient."""
+    for base in type(raised).__mro__:
+        if base in classes:
+            return classes[base]
+    return ErrorClass.TRANSIENT
+
+
+def _failed(error_class: ErrorClass, reason: str, after: float | None = None) -> Failed:
+    return Failed(error_class, safe_message(reason), None if after is None else _ms(after))
+
+
+def stopped_by(reason: StopReason) -> Outcome:
+    match reason:
+        case StopReason.TIMEOUT:
+            return Failed(ErrorClass.TIMEOUT, "timed out")
+        case StopReason.BUDGET:
+            return Interrupted(by_budget=True)
+        case StopReason.SIGNAL:
+            return Interrupted(by_budget=False)
+        case StopReason.CANCEL | StopReason.LOST:
+            return Stopped()
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))

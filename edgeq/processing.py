@@ -1,0 +1,390 @@
+"""The cycle of a run: claim what fits, run it, record what came of it, until it is time to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from edgeq.attempt import Attempt, Journal, StopReason
+from edgeq.claim_plan import ClaimPlanner
+from edgeq.core.clock_jumps import ClockWatch
+from edgeq.core.jobs import ClaimedJob, NewJob
+from edgeq.core.outcomes import Failed, Interrupted, NotStarted, Outcome
+from edgeq.core.runs import RunLimits, RunReport, Stop
+from edgeq.crew import UNWIND_SECONDS, Crew
+from edgeq.errors import StoreBusy, StoreError, StoreFull
+from edgeq.events import ClockJumped, Event, JobMoved, LockWasLost, RunEnded, RunStarted
+from edgeq.ports.clock import Chance, Clock
+from edgeq.ports.commands import (
+    Applied,
+    Cycle,
+    CycleAnswer,
+    FinishRun,
+    Held,
+    ReleaseRun,
+    Settled,
+    StartRun,
+)
+from edgeq.ports.store import LockWatch, Store
+from edgeq.registry import Registry
+from edgeq.tally import RunTally
+
+LOCK_LIFE_MS = 60_000
+_LOCK_MARGIN_MS = 1_000
+_NOTE_SECONDS = 0.2
+_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run is given: everything that it touches."""
+
+    store: Store
+    registry: Registry
+    clock: Clock
+    chance: Chance
+    announce: Callable[[Event], None]
+    prepare_child: Callable[..., NewJob]
+    new_id: Callable[[], str]
+    worker_name: str = ""
+
+
+class Run:
+    """One invocation of `process_jobs`."""
+
+    def __init__(
+        self, around: Surroundings, limits: RunLimits, *, began: float, ends_process: bool = False
+    ) -> None:
+        self.id = around.new_id()
+        self._around = around
+        self._store = around.store
+        self._elapsed = around.clock.elapsed
+        self._limits = limits
+        self._began = began
+        self._budget_ends = began + limits.budget
+        self._interrupts_at = began + limits.seconds
+        # A command ends its process after the run, and what does not stop ends with it.
+        self._ends_process = ends_process
+        self.tally = RunTally()
+        self._settled: list[tuple[Settled, Attempt | None]] = []
+        self._stopped: Stop | None = None
+        self._interrupts_for = StopReason.BUDGET
+        self._was_interrupted = False
+        self._is_dry = False
+        self._next_claim = 0.0
+        self._is_done = False
+        self._clocks = ClockWatch(around.clock.now(), self._elapsed())
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._notes_due: float | None = None
+        self._journal = Journal(self._note_was_added, self._store.now)
+        self._left: list[Attempt] = []
+        self._late: asyncio.Task[None] | None = None
+
+    async def process(self) -> RunReport:
+        """Work until nothing is due, the time is up, or somebody says stop."""
+        around = self._around
+        start = await self._store.write(
+            StartRun(self.id, "process", around.worker_name, _as_json(self._limits))
+        )
+        around.announce(RunStarted(self.id))
+        self._planner = ClaimPlanner(self._limits, around.registry.handlers, start, self.tally)
+        if not start.is_enabled:
+            self._stopped = Stop.DISABLED
+            return await self._finish()
+        async with AsyncExitStack() as stack:
+            lifespan = around.registry.lifespan
+            state = None if lifespan is None else await stack.enter_async_context(lifespan())
+            self._crew = self._assemble(state, start.config)
+            stack.callback(self._crew.close)
+            stack.callback(self._store.keep_locks(self._lock_watch()))
+            try:
+                await self._work()
+            except BaseException:
+                await self._put_all_back()
+                raise
+            return await self._finish()
+
+    def _assemble(self, state: Any, config: Mapping[str, object]) -> Crew:
+        return Crew(
+            self._around.registry.handlers,
+            self._attempt_ended,
+            self._journal,
+            elapsed=self._elapsed,
+            budget_ends=self._budget_ends,
+            interrupts_at=self._interrupts_at,
+            state=state,
+            config=config,
+            prepare_child=self._around.prepare_child,
+        )
+
+    def stop(self) -> None:
+        """A signal: claim no more, finish within the grace, interrupt the rest uncounted."""
+        if self._stopped is None:
+            self._stopped = Stop.SIGNAL
+            self._interrupts_for = StopReason.SIGNAL
+            self._interrupts_at = min(self._interrupts_at, self._elapsed() + self._limits.grace)
+        self._wake.set()
+
+    async def _work(self) -> None:
+        while True:
+            self._look_at_the_time()
+            cycle = self._next_cycle()
+            if cycle is not None:
+                await self._turn(cycle)
+            if self._is_finished():
+                return
+            await self._rest()
+
+    def _look_at_the_time(self) -> None:
+        now = self._elapsed()
+        self._clocks, jump = self._clocks.look(self._around.clock.now(), now)
+        if jump:
+            self._around.announce(ClockJumped(self.id, jump))
+        if self._stopped is None and now >= self._budget_ends:
+            self._stopped = Stop.BUDGET
+        if self._stopped is None and self._planner.has_spent_its_jobs():
+            self._stopped = Stop.MAX_JOBS
+        if self._stopped not in (None, Stop.MAX_JOBS):
+            self._give_back_unstarted()
+        self._crew.stop_overdue()
+        if now >= self._interrupts_at and not self._was_interrupted:
+            self._was_interrupted = True
+            self._crew.interrupt_all(self._interrupts_for)
+        if now >= self._interrupts_at + UNWIND_SECONDS:
+            for attempt in self._crew.let_go_of_all():
+                self._left.append(attempt)
+                self.tally.interrupted()
+
+    def _give_back_unstarted(self) -> None:
+        while self._crew.ahead:
+            self._settle(self._crew.ahead.popleft(), NotStarted(), None)
+
+    def _next_cycle(self) -> Cycle | None:
+        """What there is to write or to claim now; None when there is neither."""
+        now = self._elapsed()
+        claim = None
+        if self._stopped is None and (self._settled or now >= self._next_claim):
+            claim = self._planner.plan(self._crew, elapsed=now - self._began, now=self._store.now())
+        notes_are_due = self._notes_due is not None and now >= self._notes_due
+        if claim is None and not self._settled and not notes_are_due:
+            return None
+        notes, progress = self._journal.take()
+        self._notes_due = None
+        return Cycle(
+            self.id,
+            self._lock_until(),
+            settled=tuple(settled for settled, _ in self._settled),
+            notes=notes,
+            progress=progress,
+            claim=claim,
+            takes_back=self._clocks.trusts_locks(now),
+        )
+
+    async def _turn(self, cycle: Cycle) -> None:
+        flushed, self._settled = self._settled, []
+        answer = await self._write_patiently(cycle)
+        self._record(flushed, answer)
+        self.tally.reclaimed += answer.reclaimed
+        self.tally.claimed += len(answer.claimed)
+        if not answer.is_enabled and self._stopped is None:
+            self._stopped = Stop.DISABLED
+        if cycle.claim is not None:
+            self._planner.heard(answer)
+            self._is_dry = len(answer.claimed) < sum(s.limit for s in cycle.claim.steps)
+            self._next_claim = self._elapsed() + (_POLL_SECONDS if self._is_dry else 0.0)
+        for job in answer.claimed:
+            self._announce_claim(job)
+            if job.claimed_ahead == 1:
+                self._crew.ahead.append(job)
+            else:
+                self._crew.start(job, is_long=self._planner.is_long(job.type))
+        self._fill_from_ahead()
+
+    async def _write_patiently(self, cycle: Cycle) -> CycleAnswer:
+        """Outcomes wait in memory for a database that is full or held, while the run lasts."""
+        while True:
+            try:
+                return await self._store.write(cycle)
+            except (StoreBusy, StoreFull):
+                if self._elapsed() >= self._interrupts_at:
+                    raise
+                await asyncio.sleep(_POLL_SECONDS)
+
+    def _fill_from_ahead(self) -> None:
+        crew = self._crew
+        while crew.ahead and len(crew.running) < self._limits.concurrency:
+            crew.start(crew.ahead.popleft())
+
+    def _attempt_ended(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Called by the crew, on the loop, once for each attempt."""
+        job = attempt.job
+        if attempt.lost:
+            self.tally.lost()
+        elif self._is_done:
+            self._settle(job, outcome, attempt)
+            self._write_late(outcome)
+        else:
+            self.tally.took(job.type, self._elapsed() - attempt.started)
+            self._settle(job, outcome, attempt)
+            self._fill_from_ahead()
+        self._wake.set()
+
+    def _settle(self, job: ClaimedJob, outcome: Outcome, attempt: Attempt | None) -> None:
+        settled = Settled(
+            seq=job.seq,
+            job_id=job.id,
+            type=job.type,
+            tenant_id=job.tenant_id,
+            attempt=job.attempt,
+            fence=job.fence,
+            outcome=outcome,
+            unit=self._around.chance.unit(),
+            children=() if attempt is None else tuple(attempt.children),
+        )
+        self._settled.append((settled, attempt))
+
+    def _record(self, flushed: list[tuple[Settled, Attempt | None]], answer: CycleAnswer) -> None:
+        applied = {each.seq: each for each in answer.applied}
+        for settled, attempt in flushed:
+            if settled.seq in applied:
+                self.tally.settled(settled.outcome, applied[settled.seq].status)
+                self._announce_end(settled, attempt, applied[settled.seq])
+            else:
+                self.tally.lost()
+                self._around.announce(LockWasLost(settled.job_id, settled.type, self.id))
+
+    def _is_finished(self) -> bool:
+        if self._crew.running or self._crew.ahead or self._settled:
+            return False
+        if not self._journal.is_empty():
+            return False
+        if self._stopped is None and self._is_dry and not self._planner.waits_for_suspect:
+            self._stopped = Stop.EMPTY
+        return self._stopped is not None
+
+    async def _rest(self) -> None:
+        """Sleep until an attempt ends, something is due, or somebody calls."""
+        now = self._elapsed()
+        times = [self._interrupts_at, self._interrupts_at + UNWIND_SECONDS, self._budget_ends]
+        times += [t for t in (self._notes_due, self._crew.next_deadline()) if t is not None]
+        if self._stopped is None:
+            times.append(self._next_claim)
+        timeout = min((moment - now for moment in times if moment > now), default=0.0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
+        self._wake.clear()
+
+    def _note_was_added(self) -> None:
+        """A handler wrote something, on the loop or in a thread."""
+        if self._notes_due is None:
+            self._notes_due = self._elapsed() + _NOTE_SECONDS
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._wake.set)
+
+    def _lock_watch(self) -> LockWatch:
+        def told(held: Held | None) -> None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._hear, held)
+
+        return LockWatch(self.id, self._lock_until, told)
+
+    def _hear(self, held: Held | None) -> None:
+        """What the store says this run still holds; a change may also mean new work."""
+        for attempt in self._crew.hear(held):
+            self._around.announce(LockWasLost(attempt.job.id, attempt.job.type, self.id))
+        if held is not None and not held.is_enabled and self._stopped is None:
+            self._stopped = Stop.DISABLED
+        self._next_claim = min(self._next_claim, self._elapsed())
+        self._wake.set()
+
+    def _lock_until(self) -> int:
+        """Not beyond the run's own end: a run that died is soon known to be dead."""
+        now = self._store.now()
+        left_ms = round((self._interrupts_at - self._elapsed()) * 1000)
+        return min(now + max(left_ms, 0) + _LOCK_MARGIN_MS, now + LOCK_LIFE_MS)
+
+    async def _put_all_back(self) -> None:
+        """The run itself failed or was cancelled: nothing that it holds may be lost."""
+        self._crew.interrupt_all(StopReason.SIGNAL)
+        tasks = [a.task for a in self._crew.running.values() if a.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=UNWIND_SECONDS)
+        self._give_back_unstarted()
+        notes, progress = self._journal.take()
+        settled = tuple(settled for settled, _ in self._settled)
+        self._is_done = True
+        with suppress(StoreError):
+            await self._store.write(
+                Cycle(self.id, self._lock_until(), settled=settled, notes=notes, progress=progress)
+            )
+
+    async def _finish(self) -> RunReport:
+        self._is_done = True
+        if self._left and self._ends_process:
+            await self._store.write(ReleaseRun(self.id, by_budget=True))
+        report = await self._store.write(self.closing())
+        self._around.announce(RunEnded(self.id, report.stopped, report.claimed, report.duration_ms))
+        return report
+
+    def closing(self) -> FinishRun:
+        """The last word of the run; the watchdog says it when the event loop no longer can."""
+        took_ms = round((self._elapsed() - self._began) * 1000)
+        return FinishRun(
+            self.id,
+            self.tally.report(self.id, self._stopped or Stop.BUDGET, took_ms),
+            handled=self._planner.handled,
+            deferred=tuple(self._planner.deferred),
+            durations=self.tally.durations(),
+        )
+
+    def has_leftovers(self) -> bool:
+        """Whether code of handlers still runs that could not be stopped."""
+        return bool(self._left)
+
+    def _write_late(self, outcome: Outcome) -> None:
+        """A handler that was left behind came to an end after all: its fence decides."""
+        settled = tuple(each for each, _ in self._settled)
+        self._settled.clear()
+        if isinstance(outcome, Interrupted):
+            return
+
+        async def write() -> None:
+            with suppress(StoreError):
+                await self._store.write(Cycle(self.id, self._lock_until(), settled=settled))
+
+        self._late = self._loop.create_task(write())
+
+    def _announce_claim(self, job: ClaimedJob) -> None:
+        self._around.announce(
+            JobMoved(job.id, job.type, "pending", "processing", job.attempt, self.id)
+        )
+
+    def _announce_end(self, settled: Settled, attempt: Attempt | None, now: Applied) -> None:
+        took = None
+        if attempt is not None:
+            took = round((self._elapsed() - attempt.started) * 1000)
+        error = settled.outcome.message if isinstance(settled.outcome, Failed) else None
+        self._around.announce(
+            JobMoved(
+                settled.job_id,
+                settled.type,
+                "processing",
+                now.status,
+                settled.attempt,
+                self.id,
+                took,
+                now.error_class,
+                error,
+            )
+        )
+
+
+def _as_json(limits: RunLimits) -> str:
+    return msgspec.json.encode(limits).decode()

@@ -1,0 +1,255 @@
+"""Enqueueing: an input is checked, encoded and named, then stored; keys are answered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from edgeq.core import json_text
+from edgeq.core.ids import request_hash, unique_key, uuid7
+from edgeq.core.input_rules import check_size, check_value
+from edgeq.core.jobs import (
+    DEFAULT_PRIORITY,
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    JobStatus,
+    NewJob,
+)
+from edgeq.core.times import parse_duration_ms, parse_time_ms
+from edgeq.errors import BadSetting, GuardRefused, InvalidInput, TypeDisabled
+from edgeq.events import JobMoved
+from edgeq.ports.commands import Duplicate, Inserted, InsertJobs
+from edgeq.queue.parts import Parts
+from edgeq.queue.type_directory import name_of
+from edgeq.registry import AnyHandler
+
+INSERTED_AT_ONCE = 1_000
+_LONGEST_NAME = 200
+_log = logging.getLogger("edgeq")
+
+JobTypeName = str | AnyHandler
+Moment = datetime | int | str
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """The answer to an enqueue; `result` is there when a duplicate had completed."""
+
+    job_id: str
+    status: str
+    duplicate: bool = False
+    result: Any = None
+
+
+class Enqueueing(Parts):
+    """The methods that add jobs."""
+
+    async def enqueue(self, job_type: JobTypeName, input: Any = None, **options: Any) -> Enqueued:
+        """Store one job; it is durable when this returns.
+
+        Options: priority (1-20, higher first), scheduled_for or delay, idempotency_key,
+        on_duplicate ("return" or "replace"), tenant_id, correlation_id, reference_type,
+        reference_id, parent_job_id, max_retries, timeout, result_ttl, expires_at,
+        payload_version, created_by. Durations are seconds.
+        """
+        await self._types.freshen(name_of(job_type))
+        new = self.prepare(job_type, input, **options)
+        (answer,) = await self._store.write(InsertJobs((new,)))
+        return self._answered(new, answer)
+
+    async def enqueue_many(
+        self, job_type: JobTypeName, inputs: Iterable[Any], **options: Any
+    ) -> list[Enqueued]:
+        """Store many jobs of one type. All are checked before any is stored; they are stored
+        in commits of 1,000, each of them whole."""
+        await self._types.freshen(name_of(job_type))
+        new = self._prepare_all(job_type, inputs, options)
+        answers: list[Enqueued] = []
+        for start in range(0, len(new), INSERTED_AT_ONCE):
+            part = tuple(new[start : start + INSERTED_AT_ONCE])
+            stored = await self._store.write(InsertJobs(part))
+            answers += [self._answered(job, each) for job, each in zip(part, stored, strict=True)]
+        return answers
+
+    def _prepare_all(
+        self, job_type: JobTypeName, inputs: Iterable[Any], options: dict[str, Any]
+    ) -> list[NewJob]:
+        prepared = []
+        for index, value in enumerate(inputs):
+            try:
+                prepared.append(self.prepare(job_type, value, **options))
+            except InvalidInput as wrong:
+                raise InvalidInput(wrong.problems, index=index) from wrong
+        return prepared
+
+    def prepare(
+        self,
+        job_type: JobTypeName,
+        input: Any = None,
+        *,
+        priority: int = DEFAULT_PRIORITY,
+        scheduled_for: Moment | None = None,
+        delay: float | timedelta | None = None,
+        idempotency_key: str | None = None,
+        on_duplicate: str = "return",
+        tenant_id: str | None = None,
+        correlation_id: str | None = None,
+        reference_type: str | None = None,
+        reference_id: str | None = None,
+        parent_job_id: str | None = None,
+        max_retries: int | None = None,
+        timeout: float | timedelta | None = None,
+        result_ttl: float | timedelta | None = None,
+        expires_at: Moment | None = None,
+        payload_version: int | None = None,
+        created_by: str | None = None,
+    ) -> NewJob:
+        """A job made ready to be stored, or an error that says what is wrong with it."""
+        name = name_of(job_type)
+        known = self._types.get(name)
+        if not known.job_type.is_enabled:
+            raise TypeDisabled(name)
+        text, plain = self._encoded_input(job_type, input)
+        _check_priority(priority)
+        _check_texts(
+            idempotency_key=idempotency_key,
+            tenant_id=tenant_id,
+            correlation_id=correlation_id,
+            reference_type=reference_type,
+            reference_id=reference_id,
+            parent_job_id=parent_job_id,
+        )
+        if on_duplicate not in ("return", "replace"):
+            raise InvalidInput.at("on_duplicate", "must be 'return' or 'replace'")
+        now = self._store.now()
+        has_key = idempotency_key is not None
+        return NewJob(
+            id=uuid7(now, self._chance.bits(74)),
+            type=name,
+            created_at=now,
+            scheduled_for=_due_at(now, scheduled_for, delay),
+            priority=priority,
+            input_data=text,
+            reference_type=reference_type,
+            reference_id=reference_id,
+            max_retries=_whole("max_retries", max_retries, 0),
+            timeout_ms=_positive_ms("timeout", timeout),
+            tenant_id=tenant_id,
+            correlation_id=correlation_id,
+            parent_job_id=parent_job_id,
+            idempotency_key=idempotency_key,
+            unique_key=unique_key(tenant_id, name, idempotency_key) if idempotency_key else None,
+            request_hash=request_hash(json_text.canonical(plain)) if has_key else None,
+            payload_version=_whole("payload_version", payload_version, 1) or known.policy.version,
+            created_by=created_by,
+            expires_at=None if expires_at is None else _moment("expires_at", expires_at),
+            result_ttl_ms=_positive_ms("result_ttl", result_ttl),
+            replaces_duplicate=on_duplicate == "replace",
+        )
+
+    def _encoded_input(self, job_type: JobTypeName, value: Any) -> tuple[str, Any]:
+        """The input as it is stored, checked by every rule that its type has."""
+        known = self._types.get(name_of(job_type))
+        plain = {} if value is None else _plain(value)
+        for warning in check_value(plain, known.rules):
+            _log.warning("%s: input field %s", known.policy.name, warning)
+        known.check(plain)
+        guard = known.handler.guard if known.handler is not None else None
+        refusal = guard(plain) if guard is not None and isinstance(plain, dict) else None
+        if refusal:
+            raise GuardRefused(known.policy.name, refusal)
+        text = json_text.encode(plain)
+        warning_text = check_size(len(text.encode()), known.rules)
+        if warning_text is not None:
+            _log.warning("%s: %s", known.policy.name, warning_text)
+        return text, plain
+
+    def _answered(self, new: NewJob, answer: Inserted | Duplicate) -> Enqueued:
+        match answer:
+            case Inserted(job_id):
+                self._announce(JobMoved(job_id, new.type, None, "pending", 1))
+                return Enqueued(job_id, "pending")
+            case Duplicate(job):
+                result = job.output if job.status is JobStatus.COMPLETED else None
+                return Enqueued(job.id, job.status.value, duplicate=True, result=result)
+
+
+def _plain(value: Any) -> Any:
+    """Typed inputs as plain data; plain data as it is."""
+    if isinstance(value, dict):
+        return value
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, ValueError) as wrong:
+        raise InvalidInput.at("$", f"cannot be stored: {wrong}") from wrong
+
+
+def _check_priority(priority: Any) -> None:
+    is_whole = isinstance(priority, int) and not isinstance(priority, bool)
+    if not is_whole or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+        raise InvalidInput.at(
+            "priority",
+            f"must be a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}, "
+            f"got {priority!r}",
+        )
+
+
+def _check_texts(**texts: Any) -> None:
+    for name, value in texts.items():
+        if value is not None and not (
+            isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME and value.isprintable()
+        ):
+            raise InvalidInput.at(
+                name, f"must be a text of 1 to {_LONGEST_NAME} printable characters"
+            )
+
+
+def _due_at(now: int, scheduled_for: Moment | None, delay: float | timedelta | None) -> int:
+    """When the job is due; a time in the past is simply due."""
+    if scheduled_for is not None and delay is not None:
+        raise InvalidInput.at("delay", "and scheduled_for cannot both be given")
+    if delay is not None:
+        return now + _duration_ms("delay", delay)
+    return now if scheduled_for is None else _moment("scheduled_for", scheduled_for)
+
+
+def _moment(name: str, value: Moment) -> int:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidInput.at(name, "needs a time zone: use datetime.now(UTC) and the like")
+        return round(value.timestamp() * 1000)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**47:
+        return value
+    try:
+        return parse_time_ms(value)  # type: ignore[arg-type]
+    except (BadSetting, TypeError) as wrong:
+        raise InvalidInput.at(name, f"is not a time: {wrong}") from wrong
+
+
+def _duration_ms(name: str, value: float | timedelta) -> int:
+    try:
+        return parse_duration_ms(value)
+    except BadSetting as wrong:
+        raise InvalidInput.at(name, str(wrong)) from wrong
+
+
+def _positive_ms(name: str, value: float | timedelta | None) -> int | None:
+    if value is None:
+        return None
+    ms = _duration_ms(name, value)
+    if ms <= 0:
+        raise InvalidInput.at(name, "must be more than 0 seconds")
+    return ms
+
+
+def _whole(name: str, value: Any, lowest: int) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value < 2**31:
+        raise InvalidInput.at(name, f"must be a whole number of at least {lowest}")
+    return value

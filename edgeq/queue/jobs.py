@@ -1,0 +1,238 @@
+"""Looking at jobs, and what people do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from edgeq.codec import encode_output
+from edgeq.core.ids import unique_key
+from edgeq.core.jobs import Attempt, Job, JobStatus
+from edgeq.core.redaction import safe_message
+from edgeq.errors import (
+    InvalidInput,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    ResultExpired,
+    ResultNotReady,
+)
+from edgeq.events import JobMoved
+from edgeq.ports.commands import (
+    Actor,
+    ApproveJob,
+    CancelJob,
+    Command,
+    DeleteJob,
+    FailJob,
+    RejectJob,
+    ReleaseJob,
+    RetryJob,
+    UpdateJob,
+)
+from edgeq.ports.queries import (
+    LARGEST_PAGE,
+    PAGE,
+    FindJob,
+    GetJobs,
+    JobFilter,
+    JobPage,
+    ListAttempts,
+    ListJobs,
+    ListLogs,
+    LogPage,
+)
+from edgeq.queue.enqueue import Enqueueing, JobTypeName, Moment, _check_priority, _moment
+from edgeq.queue.type_directory import name_of
+
+
+class Jobs(Enqueueing):
+    """The methods about jobs that are there."""
+
+    async def get(self, job_id: str) -> Job:
+        found = await self.get_many([job_id])
+        if job_id not in found:
+            raise JobNotFound(job_id)
+        return found[job_id]
+
+    async def get_many(self, job_ids: Iterable[str]) -> dict[str, Job]:
+        """The jobs that are there, by id."""
+        found = await self._store.read(GetJobs(tuple(job_ids)))
+        return {job_id: self._shown(job) for job_id, job in found.items()}
+
+    async def find(
+        self, job_type: JobTypeName, key: str, *, tenant_id: str | None = None
+    ) -> Job | None:
+        """The job that holds an idempotency key; None when the key is free."""
+        wanted = unique_key(tenant_id, name_of(job_type), key)
+        job = await self._store.read(FindJob(wanted))
+        return None if job is None else self._shown(job)
+
+    async def list(
+        self, *, limit: int = PAGE, cursor: str | None = None, **filters: Any
+    ) -> JobPage:
+        """A page of jobs, newest first; `next_cursor` of one page is the `cursor` of the next."""
+        query = ListJobs(_filter(filters), _page_size(limit), cursor)
+        page = await self._store.read(query)
+        return JobPage(tuple(map(self._shown, page.items)), page.next_cursor)
+
+    async def logs(self, job_id: str, *, limit: int = PAGE, cursor: str | None = None) -> LogPage:
+        """A page of a job's log, oldest first."""
+        return await self._store.read(ListLogs(job_id, _page_size(limit), cursor))
+
+    async def attempts(self, job_id: str) -> tuple[Attempt, ...]:
+        """The attempts at a job that did not simply succeed, oldest first."""
+        return await self._store.read(ListAttempts(job_id))
+
+    async def result(self, job_id: str) -> Any:
+        """What the handler returned; raises what became of the job instead, if anything did."""
+        found = await self._store.read(GetJobs((job_id,)))
+        if job_id not in found:
+            raise JobNotFound(job_id)
+        job = found[job_id]
+        if job.result_is_gone(self._store.now()):
+            raise ResultExpired(job_id)
+        match job.status:
+            case JobStatus.COMPLETED:
+                return job.output
+            case JobStatus.FAILED:
+                attempts = await self.attempts(job_id)
+                raise JobFailed(job_id, job.error_class or "", job.error_message or "", attempts)
+            case JobStatus.CANCELLED:
+                raise JobCancelled(job_id)
+            case _:
+                raise ResultNotReady(job_id, job.status)
+
+    async def cancel(
+        self, job_id: str, *, reason: str | None = None, actor: str = "library"
+    ) -> str:
+        """`cancelled`, `requested` (it runs; it is asked to stop), `ended` or `not_found`."""
+        answer = await self._store.write(CancelJob(job_id, _actor(actor, reason)))
+        if answer == "cancelled":
+            job = await self.get(job_id)
+            self._announce(JobMoved(job.id, job.type, "pending", "cancelled", job.attempt))
+        return answer
+
+    async def retry(
+        self, job_id: str, *, input: Any = None, reason: str | None = None, actor: str = "library"
+    ) -> Job:
+        """Run a failed, cancelled or reviewed job again from its first attempt."""
+        text = None if input is None else await self._input_for(job_id, input)
+        return await self._moved(RetryJob(job_id, _actor(actor, reason), text))
+
+    async def approve(
+        self,
+        job_id: str,
+        *,
+        output: Any = None,
+        note: str | None = None,
+        actor: str = "library",
+    ) -> Job:
+        """Complete a job under review, with its own output or with an edited one."""
+        text = None if output is None else await self._output_for(job_id, output)
+        safe = None if note is None else safe_message(note)
+        return await self._moved(ApproveJob(job_id, _actor(actor, None), text, safe))
+
+    async def reject(self, job_id: str, *, reason: str, actor: str = "library") -> Job:
+        """Fail a job under review."""
+        return await self._moved(RejectJob(job_id, _actor(actor, reason)))
+
+    async def fail(
+        self, job_id: str, *, reason: str, retry: bool = False, actor: str = "library"
+    ) -> Job:
+        """End a job by hand; with `retry`, its running attempt counts as failed instead."""
+        command = FailJob(job_id, _actor(actor, reason), retry, self._chance.unit())
+        return await self._moved(command)
+
+    async def release(
+        self, job_id: str, *, reason: str | None = None, actor: str = "library"
+    ) -> Job:
+        """Take the lock of a stuck job away; it is pending again, with nothing counted."""
+        return await self._moved(ReleaseJob(job_id, _actor(actor, reason)))
+
+    async def delete(
+        self, job_id: str, *, reason: str | None = None, actor: str = "library"
+    ) -> None:
+        """Delete a job that is not running, with its log."""
+        await self._store.write(DeleteJob(job_id, _actor(actor, reason)))
+
+    async def update(
+        self,
+        job_id: str,
+        *,
+        priority: int | None = None,
+        scheduled_for: Moment | None = None,
+        input: Any = None,
+        reason: str | None = None,
+        actor: str = "library",
+    ) -> Job:
+        """Change a job that is not running."""
+        if priority is not None:
+            _check_priority(priority)
+        due = None if scheduled_for is None else _moment("scheduled_for", scheduled_for)
+        text = None if input is None else await self._input_for(job_id, input)
+        if priority is None and due is None and text is None:
+            raise InvalidInput.at("$", "nothing to change: give priority, scheduled_for or input")
+        return await self._moved(UpdateJob(job_id, _actor(actor, reason), priority, due, text))
+
+    async def _moved(self, command: Command[Job]) -> Job:
+        job = await self._store.write(command)
+        self._announce(JobMoved(job.id, job.type, None, job.status.value, job.attempt))
+        return self._shown(job)
+
+    async def _input_for(self, job_id: str, value: Any) -> str:
+        job = await self.get(job_id)
+        await self._types.freshen(job.type)
+        return self._encoded_input(job.type, value)[0]
+
+    async def _output_for(self, job_id: str, value: Any) -> str:
+        """An edited output has to fit what the handler would have returned."""
+        job = await self.get(job_id)
+        await self._types.freshen(job.type)
+        known = self._types.get(job.type)
+        if known.handler is None:
+            text = msgspec.json.encode(value).decode()
+        else:
+            text = encode_output(known.handler.output, value)
+            known.handler.output.typed(msgspec.json.decode(text))
+        if len(text.encode()) > known.policy.output_max_bytes:
+            raise InvalidInput.at(
+                "output", f"is over output_max_bytes ({known.policy.output_max_bytes})"
+            )
+        return text
+
+    def _shown(self, job: Job) -> Job:
+        """A result past its time to live reads as gone, though the row is still there."""
+        if not job.result_is_gone(self._store.now()):
+            return job
+        return msgspec.structs.replace(job, output_data=None)
+
+
+def _actor(name: str, reason: str | None) -> Actor:
+    return Actor(name, None if reason is None else safe_message(reason))
+
+
+def _filter(filters: dict[str, Any]) -> JobFilter:
+    unknown = [name for name in filters if name not in JobFilter.__slots__]
+    if unknown:
+        raise InvalidInput.at(
+            unknown[0], f"is not a filter; these are: {', '.join(JobFilter.__slots__)}"
+        )
+    given = {name: value for name, value in filters.items() if value is not None}
+    if "status" in given:
+        try:
+            given["status"] = JobStatus(given["status"])
+        except ValueError:
+            raise InvalidInput.at("status", f"must be one of {', '.join(JobStatus)}") from None
+    for name in ("created_after", "created_before"):
+        if name in given:
+            given[name] = _moment(name, given[name])
+    return JobFilter(**given)
+
+
+def _page_size(limit: int) -> int:
+    if not 1 <= limit <= LARGEST_PAGE:
+        raise InvalidInput.at("limit", f"must be from 1 to {LARGEST_PAGE}, got {limit}")
+    return limit

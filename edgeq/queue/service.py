@@ -1,0 +1,88 @@
+"""The queue: everything that can be done with it, in one object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from edgeq.core.ids import uuid7
+from edgeq.core.runs import RunLimits, RunReport
+from edgeq.errors import BadSetting
+from edgeq.processing import Run, Surroundings
+from edgeq.queue.types import Types
+
+_FROM_CONFIG = ("budget", "grace", "concurrency", "fast_slots")
+
+
+class JobQueue(Types):
+    """Use it as `async with`: it is open inside."""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def process_jobs(
+        self,
+        budget: float | None = None,
+        grace: float | None = None,
+        concurrency: int | None = None,
+        fast_slots: int | None = None,
+        types: Iterable[str] | None = None,
+        lanes: Iterable[str] | None = None,
+        max_jobs: int | None = None,
+        lane_slots: Mapping[str, int] | None = None,
+    ) -> RunReport:
+        """Run what is due, under a time budget in seconds, and report.
+
+        What is not given follows `process.*` of the worker's configuration, then the defaults.
+        """
+        limits = self.limits(
+            budget=budget,
+            grace=grace,
+            concurrency=concurrency,
+            fast_slots=fast_slots,
+            types=types,
+            lanes=lanes,
+            max_jobs=max_jobs,
+            lane_slots=lane_slots,
+        )
+        return await self.new_run(limits).process()
+
+    def limits(self, **given: Any) -> RunLimits:
+        """The limits of a run: what is given, then what is configured, then the defaults."""
+        configured = {
+            name: self._initial_config[f"process.{name}"]
+            for name in _FROM_CONFIG
+            if f"process.{name}" in self._initial_config
+        }
+        wanted = configured | {name: value for name, value in given.items() if value is not None}
+        for name in ("types", "lanes"):
+            if name in wanted:
+                wanted[name] = frozenset(wanted[name])
+        unknown = wanted.get("types", frozenset()) - set(self._types.names())
+        if unknown:
+            raise BadSetting(
+                f"No job type {sorted(unknown)[0]!r} is registered; these are: "
+                f"{', '.join(sorted(self._types.names())) or 'none'}."
+            )
+        return RunLimits(**wanted)
+
+    def new_run(
+        self, limits: RunLimits, *, began: float | None = None, ends_process: bool = False
+    ) -> Run:
+        """A run that has not begun; commands use it to stop it by signals and to watch it."""
+        around = Surroundings(
+            store=self._store,
+            registry=self._registry,
+            clock=self._clock,
+            chance=self._chance,
+            announce=self._announce,
+            prepare_child=self.prepare,
+            new_id=lambda: uuid7(self._clock.now(), self._chance.bits(74)),
+            worker_name=self._worker_name,
+        )
+        start = self._clock.elapsed() if began is None else began
+        return Run(around, limits, began=start, ends_process=ends_process)

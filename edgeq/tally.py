@@ -1,0 +1,86 @@
+"""What a run has counted so far: the report in the making, readable from any thread."""
+
+from __future__ import annotations
+
+from edgeq.core.durations import Histogram, Tally
+from edgeq.core.jobs import JobStatus
+from edgeq.core.outcomes import Failed, Interrupted, NotStarted, Outcome, Snoozed
+from edgeq.core.runs import RunReport, Stop
+
+_ENDED_AS = {
+    JobStatus.COMPLETED: "completed",
+    JobStatus.FAILED: "failed",
+    JobStatus.CANCELLED: "cancelled",
+    JobStatus.REVIEW_NEEDED: "review",
+}
+
+
+class RunTally:
+    """Counts outcomes and durations."""
+
+    def __init__(self) -> None:
+        self.claimed = 0
+        self.reclaimed = 0
+        self.counts = dict.fromkeys(
+            (
+                "completed",
+                "failed",
+                "retried",
+                "review",
+                "snoozed",
+                "interrupted",
+                "cancelled",
+                "lost_locks",
+            ),
+            0,
+        )
+        self._durations: dict[str, Tally] = {}
+
+    def settled(self, outcome: Outcome, status: JobStatus) -> None:
+        if status is JobStatus.PENDING:
+            self._put_back(outcome)
+        else:
+            self.counts[_ENDED_AS[status]] += 1
+
+    def _put_back(self, outcome: Outcome) -> None:
+        match outcome:
+            case NotStarted():
+                # Claimed ahead and given back untouched: it never was this run's job.
+                self.claimed -= 1
+            case Failed():
+                self.counts["retried"] += 1
+            case Snoozed():
+                self.counts["snoozed"] += 1
+            case Interrupted():
+                self.counts["interrupted"] += 1
+            case _:
+                raise AssertionError(f"{outcome!r} cannot leave a job pending")
+
+    def lost(self) -> None:
+        self.counts["lost_locks"] += 1
+
+    def interrupted(self) -> None:
+        self.counts["interrupted"] += 1
+
+    def took(self, type_name: str, seconds: float) -> None:
+        tally = self._durations.get(type_name)
+        if tally is None:
+            tally = self._durations[type_name] = Tally()
+        tally.add(seconds * 1000)
+
+    def durations(self) -> dict[str, Histogram]:
+        return {name: tally.freeze() for name, tally in self._durations.items()}
+
+    def durations_of(self, type_name: str) -> Histogram:
+        tally = self._durations.get(type_name)
+        return Histogram.EMPTY if tally is None else tally.freeze()
+
+    def report(self, run_id: str, stopped: Stop, duration_ms: int) -> RunReport:
+        return RunReport(
+            run_id=run_id,
+            claimed=self.claimed,
+            reclaimed=self.reclaimed,
+            stopped=stopped,
+            duration_ms=duration_ms,
+            **self.counts,
+        )
