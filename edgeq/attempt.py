@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -65,55 +66,53 @@ class Journal:
         return tuple(notes), tuple(progress.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """What all attempts of a run share."""
+
+    journal: Journal
+    elapsed: Callable[[], float]
+    budget_ends: float
+    state: Any
+    config: Mapping[str, object]
+    prepare_child: Callable[..., NewJob]
+
+
 class Attempt:
     """One job in one process: mutable, and over exactly once."""
 
     __slots__ = (
         "cancel_requested",
         "children",
-        "config",
         "deadline",
-        "elapsed",
         "handler",
         "is_long",
         "is_over",
         "job",
-        "journal",
         "lost",
         "percent",
-        "prepare_child",
-        "run_budget_ends",
         "stage",
         "started",
-        "state",
         "stop",
         "task",
+        "workplace",
     )
 
     def __init__(
         self,
         job: ClaimedJob,
         handler: AnyHandler,
-        journal: Journal,
+        workplace: Workplace,
         *,
-        elapsed: Callable[[], float],
+        started: float,
         deadline: float,
-        run_budget_ends: float,
-        state: Any,
-        config: Mapping[str, object],
-        prepare_child: Callable[..., NewJob],
         is_long: bool,
     ) -> None:
         self.job = job
         self.handler = handler
-        self.journal = journal
-        self.elapsed = elapsed
-        self.started = elapsed()
+        self.workplace = workplace
+        self.started = started
         self.deadline = deadline
-        self.run_budget_ends = run_budget_ends
-        self.state = state
-        self.config = config
-        self.prepare_child = prepare_child
         self.is_long = is_long
         self.is_over = False
         self.lost = False
@@ -125,7 +124,7 @@ class Attempt:
         self.task: asyncio.Task[Any] | None = None
 
     def remaining(self) -> float:
-        return max(0.0, self.deadline - self.elapsed())
+        return max(0.0, self.deadline - self.workplace.elapsed())
 
     def check(self) -> None:
         """Stop here if there is a reason to."""
@@ -134,7 +133,7 @@ class Attempt:
             raise Stopping(self.stop)
         if self.cancel_requested:
             raise Stopping(StopReason.CANCEL)
-        if self.elapsed() >= self.run_budget_ends:
+        if self.workplace.elapsed() >= self.workplace.budget_ends:
             raise Stopping(StopReason.BUDGET)
 
     def refuse_if_over(self) -> None:
@@ -151,7 +150,8 @@ class Attempt:
         details: Mapping[str, object] | None = None,
         duration_ms: int | None = None,
     ) -> None:
-        self.journal.add(
+        journal = self.workplace.journal
+        journal.add(
             Note(
                 seq=self.job.seq,
                 fence=self.job.fence,
@@ -159,7 +159,7 @@ class Attempt:
                 level=level,
                 message=safe_message(message, LOG_MESSAGE_CHARACTERS),
                 attempt=self.job.attempt,
-                at=self.journal.now(),
+                at=journal.now(),
                 stage=stage or self.stage,
                 details=_encoded(details),
                 duration_ms=duration_ms,
@@ -169,7 +169,8 @@ class Attempt:
     def show_progress(self, percent: int, stage: str | None) -> None:
         self.percent = percent
         self.stage = stage if stage is not None else self.stage
-        self.journal.set_progress(Progress(self.job.seq, self.job.fence, percent, self.stage))
+        progress = Progress(self.job.seq, self.job.fence, percent, self.stage)
+        self.workplace.journal.set_progress(progress)
 
 
 def _encoded(details: Mapping[str, object] | None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeq.core.admission import Admitted, AdmittedLong, Deferred, admit
+from edgeq.core.admission import Admitted, AdmittedLong, Deferred, Verdict, admit
 from edgeq.core.durations import Histogram
 from edgeq.core.job_types import JobType
 from edgeq.core.lanes import (
@@ -103,15 +103,9 @@ class ClaimPlanner:
                 long_running=long_running,
                 open_slots=open_slots(self._limits.concurrency, self._reserved),
             )
-            match verdict:
-                case Admitted():
-                    self._long.discard(stored.name)
-                    at_most = AHEAD_AT_MOST + self._limits.concurrency
-                case AdmittedLong(at_most):
-                    self._long.add(stored.name)
-                case Deferred():
-                    self.deferred.add(stored.name)
-                    continue
+            at_most = self._heed(stored.name, verdict)
+            if at_most == 0:
+                continue
             is_limited = stored.policy.max_concurrent is not None
             admitted.append(
                 ClaimableType(
@@ -122,6 +116,18 @@ class ClaimPlanner:
                 )
             )
         return tuple(admitted)
+
+    def _heed(self, name: str, verdict: Verdict) -> int:
+        match verdict:
+            case Admitted():
+                self._long.discard(name)
+                return AHEAD_AT_MOST + self._limits.concurrency
+            case AdmittedLong(at_most):
+                self._long.add(name)
+                return at_most
+            case Deferred():
+                self.deferred.add(name)
+                return 0
 
     def _durations(self, name: str) -> Histogram:
         return self._known.get(name, Histogram.EMPTY).merge(self._tally.durations_of(name))

@@ -25,6 +25,7 @@ class Codec:
         self._is_pydantic = hasattr(annotation, "model_validate")
         self._is_free = annotation in (Any, object) or _is_plain_dict(annotation)
         self.schema = self._describe(where)
+        self._decoder = None if self._is_pydantic else msgspec.json.Decoder(annotation)
 
     def _describe(self, where: str) -> str | None:
         if self._annotation in (Any, object):
@@ -50,6 +51,17 @@ class Codec:
         if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
             return msgspec.to_builtins(value)
         raise InvalidInput.at("$", f"cannot be stored: {type(value).__name__} is not JSON")
+
+    def read(self, text: str) -> Any:
+        """Stored JSON text as the annotated type, or InvalidInput with path and reason."""
+        try:
+            if self._decoder is not None:
+                return self._decoder.decode(text)
+        except msgspec.ValidationError as wrong:
+            raise InvalidInput.at(*_where_and_why(str(wrong))) from wrong
+        except msgspec.DecodeError as wrong:
+            raise InvalidInput.at("$", str(wrong)) from wrong
+        return self.typed(json_text.decode(text))
 
     def typed(self, plain: Any) -> Any:
         """Plain data as the annotated type, or InvalidInput with path and reason."""
@@ -77,6 +89,8 @@ def _where_and_why(message: str) -> tuple[str, str]:
 
 def encode_output(codec: Codec, value: Any) -> str:
     """A handler's answer as JSON text."""
+    if value is None:
+        return "null"
     plain = codec.plain(value)
     check_value(plain, _OUTPUT_RULES)
     return json_text.encode(plain)

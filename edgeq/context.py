@@ -44,12 +44,12 @@ class _Base:
     @property
     def state(self) -> Any:
         """What the `lifespan` of the handlers folder opened."""
-        return self._attempt.state
+        return self._attempt.workplace.state
 
     @property
     def config(self) -> Mapping[str, object]:
         """The worker's configuration, read only."""
-        return self._attempt.config
+        return self._attempt.workplace.config
 
     def _log(self, message: str, level: str, details: Mapping[str, object]) -> None:
         self._attempt.refuse_if_over()
@@ -68,7 +68,7 @@ class _Base:
     def _enqueue(self, job_type: Any, input: Any, options: Mapping[str, Any]) -> str:
         self._attempt.refuse_if_over()
         job = self._attempt.job
-        child = self._attempt.prepare_child(
+        child = self._attempt.workplace.prepare_child(
             job_type,
             input,
             **{
@@ -86,7 +86,7 @@ class _Base:
         attempt = self._attempt
         attempt.refuse_if_over()
         attempt.show_progress(attempt.percent, name)
-        began = attempt.elapsed()
+        began = attempt.workplace.elapsed()
         try:
             yield
         except BaseException as failure:
@@ -97,7 +97,7 @@ class _Base:
     def _end_stage(self, name: str, began: float, how: str, level: LogLevel) -> None:
         attempt = self._attempt
         if not self.lost:
-            took = round((attempt.elapsed() - began) * 1000)
+            took = round((attempt.workplace.elapsed() - began) * 1000)
             attempt.note(f"{name} {how}", stage=name, duration_ms=took, level=level)
 
 

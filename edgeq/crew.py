@@ -6,10 +6,10 @@ import asyncio
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
 
-from edgeq.attempt import Attempt, Journal, StopReason
-from edgeq.core.jobs import ClaimedJob, NewJob
+from edgeq.attempt import Attempt, StopReason, Workplace
+from edgeq.core.jobs import ClaimedJob
 from edgeq.core.outcomes import Outcome
 from edgeq.invoke import invoke, stopped_by
 from edgeq.ports.commands import Held
@@ -28,26 +28,18 @@ class Crew:
     def __init__(
         self,
         handlers: Mapping[str, AnyHandler],
+        workplace: Workplace,
         ended: Ended,
-        journal: Journal,
         *,
-        elapsed: Callable[[], float],
-        budget_ends: float,
         interrupts_at: float,
-        state: Any,
-        config: Mapping[str, object],
-        prepare_child: Callable[..., NewJob],
     ) -> None:
         self._handlers = handlers
+        self._workplace = workplace
+        self._elapsed = workplace.elapsed
         self._ended = ended
-        self._journal = journal
-        self._elapsed = elapsed
-        self._budget_ends = budget_ends
-        self.interrupts_at = interrupts_at
-        self._state = state
-        self._config = config
-        self._prepare_child = prepare_child
+        self._interrupts_at = interrupts_at
         self._threads = HandlerThreads()
+        self._loop = asyncio.get_running_loop()
         self._deadlines: list[tuple[float, int]] = []
         self.running: dict[int, Attempt] = {}
         self.by_lane: Counter[str] = Counter()
@@ -59,22 +51,17 @@ class Crew:
         attempt = Attempt(
             job,
             self._handlers[job.handler_name],
-            self._journal,
-            elapsed=self._elapsed,
-            deadline=min(deadline, self.interrupts_at),
-            run_budget_ends=self._budget_ends,
-            state=self._state,
-            config=self._config,
-            prepare_child=self._prepare_child,
+            self._workplace,
+            started=now,
+            deadline=min(deadline, self._interrupts_at),
             is_long=is_long,
         )
         self.running[job.seq] = attempt
         self.by_lane[job.lane] += 1
-        if deadline < self.interrupts_at:
+        if deadline < self._interrupts_at:
             heapq.heappush(self._deadlines, (deadline, job.seq))
-        task = asyncio.get_running_loop().create_task(invoke(attempt, self._threads))
-        attempt.task = task
-        task.add_done_callback(lambda done: self._task_done(attempt, done))
+        attempt.task = task = self._loop.create_task(invoke(attempt, self._threads))
+        task.add_done_callback(partial(self._task_done, attempt))
 
     def _task_done(self, attempt: Attempt, task: asyncio.Task[Outcome]) -> None:
         if task.cancelled():
@@ -105,7 +92,7 @@ class Crew:
             _, seq = heapq.heappop(self._deadlines)
             attempt = self.running[seq]
             if attempt.stop is StopReason.TIMEOUT:
-                self._let_go(attempt, stopped_by(StopReason.TIMEOUT))
+                self._end(attempt, stopped_by(StopReason.TIMEOUT))
             else:
                 self._tell(attempt, StopReason.TIMEOUT)
                 heapq.heappush(self._deadlines, (now + UNWIND_SECONDS, seq))
@@ -129,9 +116,6 @@ class Crew:
             self.running.pop(attempt.job.seq)
             self.by_lane[attempt.job.lane] -= 1
         return left
-
-    def _let_go(self, attempt: Attempt, outcome: Outcome) -> None:
-        self._end(attempt, outcome)
 
     def hear(self, held: Held | None) -> list[Attempt]:
         """Compare with what the store says is ours; answers with what was lost."""

@@ -116,7 +116,7 @@ def handler(
 
     def declare(function: Callable[P, R]) -> Handler[P, R]:
         where = f"{function.__module__}.{function.__qualname__}"
-        given = {
+        given: dict[str, Any] = {
             "timeout_ms": _milliseconds(timeout),
             "max_retries": max_retries,
             "retry_delay_ms": _milliseconds(retry_delay),

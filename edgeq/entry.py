@@ -12,9 +12,7 @@ from edgeq.settings import DEFAULT_HANDLERS
 from edgeq.wiring import Queue
 
 
-def process_jobs(
-    db: str | None = None, handlers: HandlerSource = None, **limits: Any
-) -> RunReport:
+def process_jobs(db: str | None = None, handlers: HandlerSource = None, **limits: Any) -> RunReport:
     """Run what is due in a database with the handlers of ./handlers, and report.
 
     The limits are those of `Queue.process_jobs`.

@@ -88,6 +88,10 @@ def log_observer(event: Event) -> None:
             assert_never(event)
 
 
+def moves_are_logged() -> bool:
+    return _log.isEnabledFor(logging.INFO)
+
+
 def _log_move(event: JobMoved) -> None:
     level = logging.WARNING if event.after == "failed" else logging.INFO
     if not _log.isEnabledFor(level):

@@ -64,7 +64,10 @@ async def invoke(attempt: Attempt, threads: HandlerThreads) -> Outcome:
 
 def _input(attempt: Attempt) -> Any:
     job, handler = attempt.job, attempt.handler
-    plain = json_text.decode(job.input_data) if job.input_data is not None else {}
+    text = job.input_data if job.input_data is not None else "{}"
+    if handler.guard is None and job.payload_version >= handler.policy.version:
+        return handler.input.read(text)
+    plain = json_text.decode(text)
     if job.payload_version < handler.policy.version and handler.upgrade is not None:
         if not isinstance(plain, dict):
             raise InvalidInput.at("$", "only an object can be upgraded to a newer version")

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from edgeq.attempt import Attempt, Journal, StopReason
+from edgeq.attempt import Attempt, Journal, StopReason, Workplace
 from edgeq.claim_plan import ClaimPlanner
 from edgeq.core.clock_jumps import ClockWatch
-from edgeq.core.jobs import ClaimedJob, NewJob
+from edgeq.core.jobs import ClaimedJob, JobStatus, NewJob
 from edgeq.core.outcomes import Failed, Interrupted, NotStarted, Outcome
-from edgeq.core.runs import RunLimits, RunReport, Stop
+from edgeq.core.runs import RunLimits, Stop
 from edgeq.crew import UNWIND_SECONDS, Crew
 from edgeq.errors import StoreBusy, StoreError, StoreFull
-from edgeq.events import ClockJumped, Event, JobMoved, LockWasLost, RunEnded, RunStarted
+from edgeq.events import ClockJumped, Event, JobMoved, LockWasLost
 from edgeq.ports.clock import Chance, Clock
-from edgeq.ports.commands import (
-    Applied,
-    Cycle,
-    CycleAnswer,
-    FinishRun,
-    Held,
-    ReleaseRun,
-    Settled,
-    StartRun,
-)
+from edgeq.ports.commands import Applied, Cycle, CycleAnswer, Held, RunStart, Settled
 from edgeq.ports.store import LockWatch, Store
 from edgeq.registry import Registry
 from edgeq.tally import RunTally
@@ -49,30 +38,38 @@ class Surroundings:
     clock: Clock
     chance: Chance
     announce: Callable[[Event], None]
+    # Whether anybody would notice an ordinary move: at 20,000 jobs a second, not telling pays.
+    has_listeners: Callable[[], bool]
     prepare_child: Callable[..., NewJob]
     new_id: Callable[[], str]
     worker_name: str = ""
 
 
-class Run:
-    """One invocation of `process_jobs`."""
+class Shift:
+    """The working part of a run, from its first claim to its last outcome."""
 
     def __init__(
-        self, around: Surroundings, limits: RunLimits, *, began: float, ends_process: bool = False
+        self,
+        run_id: str,
+        around: Surroundings,
+        limits: RunLimits,
+        start: RunStart,
+        tally: RunTally,
+        *,
+        began: float,
+        state: Any,
     ) -> None:
-        self.id = around.new_id()
+        self.id = run_id
         self._around = around
         self._store = around.store
         self._elapsed = around.clock.elapsed
         self._limits = limits
+        self._tally = tally
         self._began = began
         self._budget_ends = began + limits.budget
         self._interrupts_at = began + limits.seconds
-        # A command ends its process after the run, and what does not stop ends with it.
-        self._ends_process = ends_process
-        self.tally = RunTally()
         self._settled: list[tuple[Settled, Attempt | None]] = []
-        self._stopped: Stop | None = None
+        self.stopped: Stop | None = None
         self._interrupts_for = StopReason.BUDGET
         self._was_interrupted = False
         self._is_dry = False
@@ -83,50 +80,44 @@ class Run:
         self._wake = asyncio.Event()
         self._notes_due: float | None = None
         self._journal = Journal(self._note_was_added, self._store.now)
-        self._left: list[Attempt] = []
+        self.planner = ClaimPlanner(limits, around.registry.handlers, start, tally)
+        self._crew = self._assemble(state, start.config)
+        self.left: list[Attempt] = []
         self._late: asyncio.Task[None] | None = None
 
-    async def process(self) -> RunReport:
-        """Work until nothing is due, the time is up, or somebody says stop."""
-        around = self._around
-        start = await self._store.write(
-            StartRun(self.id, "process", around.worker_name, _as_json(self._limits))
-        )
-        around.announce(RunStarted(self.id))
-        self._planner = ClaimPlanner(self._limits, around.registry.handlers, start, self.tally)
-        if not start.is_enabled:
-            self._stopped = Stop.DISABLED
-            return await self._finish()
-        async with AsyncExitStack() as stack:
-            lifespan = around.registry.lifespan
-            state = None if lifespan is None else await stack.enter_async_context(lifespan())
-            self._crew = self._assemble(state, start.config)
-            stack.callback(self._crew.close)
-            stack.callback(self._store.keep_locks(self._lock_watch()))
-            try:
-                await self._work()
-            except BaseException:
-                await self._put_all_back()
-                raise
-            return await self._finish()
-
     def _assemble(self, state: Any, config: Mapping[str, object]) -> Crew:
-        return Crew(
-            self._around.registry.handlers,
-            self._attempt_ended,
-            self._journal,
+        workplace = Workplace(
+            journal=self._journal,
             elapsed=self._elapsed,
             budget_ends=self._budget_ends,
-            interrupts_at=self._interrupts_at,
             state=state,
             config=config,
             prepare_child=self._around.prepare_child,
         )
+        return Crew(
+            self._around.registry.handlers,
+            workplace,
+            self._attempt_ended,
+            interrupts_at=self._interrupts_at,
+        )
+
+    async def work(self) -> None:
+        """Cycle until nothing is due, the time is up, or somebody says stop."""
+        stop_keeping = self._store.keep_locks(self._lock_watch())
+        try:
+            await self._work()
+        except BaseException:
+            await self._put_all_back()
+            raise
+        finally:
+            self._is_done = True
+            stop_keeping()
+            self._crew.close()
 
     def stop(self) -> None:
         """A signal: claim no more, finish within the grace, interrupt the rest uncounted."""
-        if self._stopped is None:
-            self._stopped = Stop.SIGNAL
+        if self.stopped is not Stop.SIGNAL:
+            self.stopped = Stop.SIGNAL
             self._interrupts_for = StopReason.SIGNAL
             self._interrupts_at = min(self._interrupts_at, self._elapsed() + self._limits.grace)
         self._wake.set()
@@ -146,20 +137,18 @@ class Run:
         self._clocks, jump = self._clocks.look(self._around.clock.now(), now)
         if jump:
             self._around.announce(ClockJumped(self.id, jump))
-        if self._stopped is None and now >= self._budget_ends:
-            self._stopped = Stop.BUDGET
-        if self._stopped is None and self._planner.has_spent_its_jobs():
-            self._stopped = Stop.MAX_JOBS
-        if self._stopped not in (None, Stop.MAX_JOBS):
+        if self.stopped is None and now >= self._budget_ends:
+            self.stopped = Stop.BUDGET
+        if self.stopped is None and self.planner.has_spent_its_jobs():
+            self.stopped = Stop.MAX_JOBS
+        if self.stopped not in (None, Stop.MAX_JOBS):
             self._give_back_unstarted()
         self._crew.stop_overdue()
         if now >= self._interrupts_at and not self._was_interrupted:
             self._was_interrupted = True
             self._crew.interrupt_all(self._interrupts_for)
         if now >= self._interrupts_at + UNWIND_SECONDS:
-            for attempt in self._crew.let_go_of_all():
-                self._left.append(attempt)
-                self.tally.interrupted()
+            self.left += self._crew.let_go_of_all()
 
     def _give_back_unstarted(self) -> None:
         while self._crew.ahead:
@@ -169,8 +158,8 @@ class Run:
         """What there is to write or to claim now; None when there is neither."""
         now = self._elapsed()
         claim = None
-        if self._stopped is None and (self._settled or now >= self._next_claim):
-            claim = self._planner.plan(self._crew, elapsed=now - self._began, now=self._store.now())
+        if self.stopped is None and (self._settled or now >= self._next_claim):
+            claim = self.planner.plan(self._crew, elapsed=now - self._began, now=self._store.now())
         notes_are_due = self._notes_due is not None and now >= self._notes_due
         if claim is None and not self._settled and not notes_are_due:
             return None
@@ -190,20 +179,21 @@ class Run:
         flushed, self._settled = self._settled, []
         answer = await self._write_patiently(cycle)
         self._record(flushed, answer)
-        self.tally.reclaimed += answer.reclaimed
-        self.tally.claimed += len(answer.claimed)
-        if not answer.is_enabled and self._stopped is None:
-            self._stopped = Stop.DISABLED
+        self._tally.reclaimed += answer.reclaimed
+        self._tally.claimed += len(answer.claimed)
+        if not answer.is_enabled and self.stopped is None:
+            self.stopped = Stop.DISABLED
         if cycle.claim is not None:
-            self._planner.heard(answer)
+            self.planner.heard(answer)
             self._is_dry = len(answer.claimed) < sum(s.limit for s in cycle.claim.steps)
             self._next_claim = self._elapsed() + (_POLL_SECONDS if self._is_dry else 0.0)
+        if answer.claimed and self._around.has_listeners():
+            self._announce_claims(answer.claimed)
         for job in answer.claimed:
-            self._announce_claim(job)
             if job.claimed_ahead == 1:
                 self._crew.ahead.append(job)
             else:
-                self._crew.start(job, is_long=self._planner.is_long(job.type))
+                self._crew.start(job, is_long=self.planner.is_long(job.type))
         self._fill_from_ahead()
 
     async def _write_patiently(self, cycle: Cycle) -> CycleAnswer:
@@ -225,12 +215,12 @@ class Run:
         """Called by the crew, on the loop, once for each attempt."""
         job = attempt.job
         if attempt.lost:
-            self.tally.lost()
+            self._tally.lost()
         elif self._is_done:
             self._settle(job, outcome, attempt)
             self._write_late(outcome)
         else:
-            self.tally.took(job.type, self._elapsed() - attempt.started)
+            self._tally.took(job.type, self._elapsed() - attempt.started)
             self._settle(job, outcome, attempt)
             self._fill_from_ahead()
         self._wake.set()
@@ -244,19 +234,22 @@ class Run:
             attempt=job.attempt,
             fence=job.fence,
             outcome=outcome,
-            unit=self._around.chance.unit(),
+            unit=self._around.chance.unit() if isinstance(outcome, Failed) else 0.0,
             children=() if attempt is None else tuple(attempt.children),
         )
         self._settled.append((settled, attempt))
 
     def _record(self, flushed: list[tuple[Settled, Attempt | None]], answer: CycleAnswer) -> None:
         applied = {each.seq: each for each in answer.applied}
+        tells_all = self._around.has_listeners()
         for settled, attempt in flushed:
-            if settled.seq in applied:
-                self.tally.settled(settled.outcome, applied[settled.seq].status)
-                self._announce_end(settled, attempt, applied[settled.seq])
+            now = applied.get(settled.seq)
+            if now is not None:
+                self._tally.settled(settled.outcome, now.status)
+                if tells_all or now.status is JobStatus.FAILED:
+                    self._announce_end(settled, attempt, now)
             else:
-                self.tally.lost()
+                self._tally.lost()
                 self._around.announce(LockWasLost(settled.job_id, settled.type, self.id))
 
     def _is_finished(self) -> bool:
@@ -264,16 +257,16 @@ class Run:
             return False
         if not self._journal.is_empty():
             return False
-        if self._stopped is None and self._is_dry and not self._planner.waits_for_suspect:
-            self._stopped = Stop.EMPTY
-        return self._stopped is not None
+        if self.stopped is None and self._is_dry and not self.planner.waits_for_suspect:
+            self.stopped = Stop.EMPTY
+        return self.stopped is not None
 
     async def _rest(self) -> None:
         """Sleep until an attempt ends, something is due, or somebody calls."""
         now = self._elapsed()
         times = [self._interrupts_at, self._interrupts_at + UNWIND_SECONDS, self._budget_ends]
         times += [t for t in (self._notes_due, self._crew.next_deadline()) if t is not None]
-        if self._stopped is None:
+        if self.stopped is None:
             times.append(self._next_claim)
         timeout = min((moment - now for moment in times if moment > now), default=0.0)
         with suppress(TimeoutError):
@@ -299,8 +292,8 @@ class Run:
         """What the store says this run still holds; a change may also mean new work."""
         for attempt in self._crew.hear(held):
             self._around.announce(LockWasLost(attempt.job.id, attempt.job.type, self.id))
-        if held is not None and not held.is_enabled and self._stopped is None:
-            self._stopped = Stop.DISABLED
+        if held is not None and not held.is_enabled and self.stopped is None:
+            self.stopped = Stop.DISABLED
         self._next_claim = min(self._next_claim, self._elapsed())
         self._wake.set()
 
@@ -325,29 +318,6 @@ class Run:
                 Cycle(self.id, self._lock_until(), settled=settled, notes=notes, progress=progress)
             )
 
-    async def _finish(self) -> RunReport:
-        self._is_done = True
-        if self._left and self._ends_process:
-            await self._store.write(ReleaseRun(self.id, by_budget=True))
-        report = await self._store.write(self.closing())
-        self._around.announce(RunEnded(self.id, report.stopped, report.claimed, report.duration_ms))
-        return report
-
-    def closing(self) -> FinishRun:
-        """The last word of the run; the watchdog says it when the event loop no longer can."""
-        took_ms = round((self._elapsed() - self._began) * 1000)
-        return FinishRun(
-            self.id,
-            self.tally.report(self.id, self._stopped or Stop.BUDGET, took_ms),
-            handled=self._planner.handled,
-            deferred=tuple(self._planner.deferred),
-            durations=self.tally.durations(),
-        )
-
-    def has_leftovers(self) -> bool:
-        """Whether code of handlers still runs that could not be stopped."""
-        return bool(self._left)
-
     def _write_late(self, outcome: Outcome) -> None:
         """A handler that was left behind came to an end after all: its fence decides."""
         settled = tuple(each for each, _ in self._settled)
@@ -361,10 +331,11 @@ class Run:
 
         self._late = self._loop.create_task(write())
 
-    def _announce_claim(self, job: ClaimedJob) -> None:
-        self._around.announce(
-            JobMoved(job.id, job.type, "pending", "processing", job.attempt, self.id)
-        )
+    def _announce_claims(self, claimed: tuple[ClaimedJob, ...]) -> None:
+        for job in claimed:
+            self._around.announce(
+                JobMoved(job.id, job.type, "pending", "processing", job.attempt, self.id)
+            )
 
     def _announce_end(self, settled: Settled, attempt: Attempt | None, now: Applied) -> None:
         took = None
@@ -384,7 +355,3 @@ class Run:
                 error,
             )
         )
-
-
-def _as_json(limits: RunLimits) -> str:
-    return msgspec.json.encode(limits).decode()

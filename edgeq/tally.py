@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from edgeq.core.durations import Histogram, Tally
 from edgeq.core.jobs import JobStatus
 from edgeq.core.outcomes import Failed, Interrupted, NotStarted, Outcome, Snoozed
@@ -59,9 +61,6 @@ class RunTally:
     def lost(self) -> None:
         self.counts["lost_locks"] += 1
 
-    def interrupted(self) -> None:
-        self.counts["interrupted"] += 1
-
     def took(self, type_name: str, seconds: float) -> None:
         tally = self._durations.get(type_name)
         if tally is None:
@@ -76,11 +75,14 @@ class RunTally:
         return Histogram.EMPTY if tally is None else tally.freeze()
 
     def report(self, run_id: str, stopped: Stop, duration_ms: int) -> RunReport:
-        return RunReport(
+        """What was counted; a job whose end nobody saw was interrupted by the end of the run."""
+        counts = dict(self.counts)
+        counts["interrupted"] += self.claimed - sum(counts.values())
+        empty = RunReport(
             run_id=run_id,
             claimed=self.claimed,
             reclaimed=self.reclaimed,
             stopped=stopped,
             duration_ms=duration_ms,
-            **self.counts,
         )
+        return msgspec.structs.replace(empty, **counts)

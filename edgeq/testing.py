@@ -72,9 +72,7 @@ class RecordingObserver:
     def of(self, kind: type[E]) -> list[E]:
         return [event for event in self.events if isinstance(event, kind)]
 
-    async def wait_for(
-        self, kind: type[E], matches: Callable[[E], bool] = lambda _: True
-    ) -> E:
+    async def wait_for(self, kind: type[E], matches: Callable[[E], bool] = lambda _: True) -> E:
         """The first event of a kind that matches, already seen or still to come."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from edgeq.errors import BadSetting
-from edgeq.events import Observer, log_observer
+from edgeq.events import Observer
 from edgeq.ports.clock import Chance, Clock
 from edgeq.ports.store import Store
 from edgeq.queue import JobQueue
@@ -66,7 +66,7 @@ class Queue(JobQueue):
             load(handlers),
             clock=clock,
             chance=SystemChance() if chance is None else chance,
-            observers=(log_observer, *observers),
+            observers=observers,
             secrets=settings.secrets,
             worker_name=settings.worker_name,
         )

@@ -170,7 +170,8 @@ class Enqueueing(Parts):
     def _answered(self, new: NewJob, answer: Inserted | Duplicate) -> Enqueued:
         match answer:
             case Inserted(job_id):
-                self._announce(JobMoved(job_id, new.type, None, "pending", 1))
+                if self._has_listeners():
+                    self._announce(JobMoved(job_id, new.type, None, "pending", 1))
                 return Enqueued(job_id, "pending")
             case Duplicate(job):
                 result = job.output if job.status is JobStatus.COMPLETED else None

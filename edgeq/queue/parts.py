@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgeq.events import Event, Observer
+from edgeq.events import Event, Observer, log_observer, moves_are_logged
 from edgeq.ports.clock import Chance, Clock
 from edgeq.ports.commands import RegisterTypes
 from edgeq.ports.store import Store
@@ -30,7 +30,7 @@ class Parts:
         self._registry = registry
         self._clock = clock
         self._chance = chance
-        self._observers = tuple(observers)
+        self._observers = (log_observer, *observers)
         self._worker_name = worker_name
         self._types = TypeDirectory(store, registry, clock.elapsed, secrets)
         self._initial_config: dict[str, object] = {}
@@ -59,6 +59,10 @@ class Parts:
 
     async def close(self) -> None:
         await self._store.close()
+
+    def _has_listeners(self) -> bool:
+        """Whether an ordinary move would be noticed, beyond a log that is switched off."""
+        return len(self._observers) > 1 or moves_are_logged()
 
     def _announce(self, event: Event) -> None:
         for observe in self._observers:

@@ -8,8 +8,9 @@ from typing import Any, Self
 from edgeq.core.ids import uuid7
 from edgeq.core.runs import RunLimits, RunReport
 from edgeq.errors import BadSetting
-from edgeq.processing import Run, Surroundings
+from edgeq.processing import Surroundings
 from edgeq.queue.types import Types
+from edgeq.run import Run
 
 _FROM_CONFIG = ("budget", "grace", "concurrency", "fast_slots")
 
@@ -58,7 +59,9 @@ class JobQueue(Types):
             for name in _FROM_CONFIG
             if f"process.{name}" in self._initial_config
         }
-        wanted = configured | {name: value for name, value in given.items() if value is not None}
+        wanted: dict[str, Any] = configured | {
+            name: value for name, value in given.items() if value is not None
+        }
         for name in ("types", "lanes"):
             if name in wanted:
                 wanted[name] = frozenset(wanted[name])
@@ -80,6 +83,7 @@ class JobQueue(Types):
             clock=self._clock,
             chance=self._chance,
             announce=self._announce,
+            has_listeners=self._has_listeners,
             prepare_child=self.prepare,
             new_id=lambda: uuid7(self._clock.now(), self._chance.bits(74)),
             worker_name=self._worker_name,

@@ -41,6 +41,8 @@ _CANDIDATE = (
 _SEQ, _SCHEDULED_FOR, _CLAIMED_AHEAD, _EXPIRES_AT = (
     _CANDIDATE.index(name) for name in ("seq", "scheduled_for", "claimed_ahead", "expires_at")
 )
+# A claim cancels no more than this many expired jobs: it has to be short.
+EXPIRED_AT_MOST = 500
 
 
 def pending(columns: Any, index: str) -> Select[Any]:
@@ -138,18 +140,37 @@ class Selection:
             if step.lane in (None, stored.policy.lane) and (wanted.ahead or not ahead)
         ]
         for priority, at_priority in self._by_priority(eligible, index):
-            found = [
-                (row[_SCHEDULED_FOR], row[_SEQ], row, stored)
-                for wanted, stored in at_priority
-                for row in self._due_rows(wanted, stored, priority, limit, index)
-            ]
-            for _, seq, row, stored in sorted(found, key=lambda each: each[:2]):
-                if limit > 0 and self._takes(row, stored, ahead=ahead):
-                    self._seen.add(seq)
-                    self.picked.append(_claimed(row, stored, ahead=ahead))
-                    limit -= 1
+            is_hidden = True
+            while limit > 0 and is_hidden:
+                expired_before = len(self.expired)
+                limit -= self._pick(at_priority, priority, limit, index, ahead=ahead)
+                # Rows that have expired take no slot, but were read instead of those behind them.
+                is_hidden = expired_before < len(self.expired) < EXPIRED_AT_MOST
             if limit <= 0:
                 return
+
+    def _pick(
+        self,
+        types: list[tuple[ClaimableType, JobType]],
+        priority: int,
+        limit: int,
+        index: str,
+        *,
+        ahead: bool,
+    ) -> int:
+        """Pick up to `limit` rows of one priority by due time; answers how many."""
+        picked_before = len(self.picked)
+        found = [
+            (row[_SCHEDULED_FOR], row[_SEQ], row, stored)
+            for wanted, stored in types
+            for row in self._due_rows(wanted, stored, priority, limit, index)
+        ]
+        for _, seq, row, stored in sorted(found, key=lambda each: each[:2]):
+            is_full = len(self.picked) - picked_before >= limit
+            if not is_full and self._takes(row, stored, ahead=ahead):
+                self._seen.add(seq)
+                self.picked.append(_claimed(row, stored, ahead=ahead))
+        return len(self.picked) - picked_before
 
     def _by_priority(
         self, eligible: list[tuple[ClaimableType, JobType]], index: str
@@ -181,8 +202,9 @@ class Selection:
             priority=priority,
             now=self._tx.now,
             version=wanted.version,
-            # Rows picked in an earlier step are still pending and come first again.
-            at_most=min(limit, self._room[stored.name]) + len(self._seen),
+            # Rows seen before are still pending and come first again. Where some had expired,
+            # more are likely to: reading as many again keeps the number of looks small.
+            at_most=min(limit, self._room[stored.name]) + len(self._seen) + len(self.expired),
         )
 
     def _takes(self, row: Row, stored: JobType, *, ahead: bool) -> bool:

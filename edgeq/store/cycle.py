@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import Select, bindparam, literal_column, null, select, update
 
 from edgeq.core.jobs import ClaimedJob, Job, JobStatus
@@ -17,9 +19,9 @@ LOCK_LIFE_MS = 60_000
 _MARGIN_MS = 1_000
 
 
-def _locked(*columns: object) -> Select[tuple[object, ...]]:
+def _locked(*columns: Any) -> Select[Any]:
     return (
-        select(*columns)  # type: ignore[call-overload, no-any-return]
+        select(*columns)
         .with_hint(jobs, f"INDEXED BY {LOCKED}", "sqlite")
         .where(jobs_sql.is_status(JobStatus.PROCESSING))
     )
@@ -95,7 +97,7 @@ def take_back(tx: Transaction) -> int:
         if claimed_ahead == 1 and job.cancel_requested_at is None:
             _put_back_unstarted(tx, job)
         else:
-            settle.apply(tx, job, lose(settle.standing_of(tx, job)), None, claimed_ahead=0)
+            settle.apply(tx, job, lose(settle.standing_of(tx, job)), None)
     return len(expired)
 
 

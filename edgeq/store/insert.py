@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from sqlalchemy import bindparam, func, insert, null, select, update
 
 from edgeq.core.job_types import JobType
@@ -61,7 +62,7 @@ def add(tx: Transaction, new_jobs: tuple[NewJob, ...]) -> tuple[Inserted | Dupli
 
 
 def _row(new: NewJob, job_type: JobType) -> dict[str, Any]:
-    row = {name: getattr(new, name) for name in _GIVEN}
+    row = msgspec.structs.asdict(new)
     row["job_type_id"] = job_type.id
     return row
 

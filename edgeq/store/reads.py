@@ -16,6 +16,7 @@ from edgeq.core.jobs import Attempt, Job, JobStatus, LogEntry, LogLevel
 from edgeq.errors import InvalidInput
 from edgeq.ports import queries as q
 from edgeq.store import jobs_sql, run_records, system_sql, types_sql
+from edgeq.store.session import Row
 from edgeq.store.system_sql import Reader
 from edgeq.store.tables import LISTED, attempts, changes, job_types, jobs, logs, runs
 
@@ -223,10 +224,13 @@ def get_config(reader: Reader, query: q.GetConfig, now: int) -> Mapping[str, obj
 
 
 def list_runs(reader: Reader, query: q.ListRuns, now: int) -> tuple[q.RunRow, ...]:
-    return tuple(
-        q.RunRow(*row[:-1], report=None if row[-1] is None else json.loads(row[-1]))
-        for row in reader.rows(_READ_RUNS, at_most=query.limit)
-    )
+    return tuple(map(_run_from, reader.rows(_READ_RUNS, at_most=query.limit)))
+
+
+def _run_from(row: Row) -> q.RunRow:
+    run_id, kind, worker_name, started_at, last_seen_at, ended_at, ticks, report = row
+    told = None if report is None else json.loads(report)
+    return q.RunRow(run_id, kind, worker_name, started_at, last_seen_at, ended_at, ticks, told)
 
 
 def get_stats(reader: Reader, query: q.GetStats, now: int) -> q.Stats:

@@ -76,10 +76,6 @@ class Session(Protocol):
 
     def rollback(self) -> None: ...
 
-    def is_alive(self) -> bool:
-        """Whether the transaction is still there after an error."""
-        ...
-
     def look(self) -> Transaction:
         """A view for reading only, outside of any transaction."""
         ...

@@ -213,16 +213,12 @@ _EVENTS = {
 }
 
 
-def apply(
-    tx: Transaction, job: Job, settlement: Settlement, run_id: str | None, **more: Any
-) -> Job:
+def apply(tx: Transaction, job: Job, settlement: Settlement, run_id: str | None) -> Job:
     """Make a job what its settlement says, with its attempt and, if it failed, its letter."""
     if settlement.attempt_outcome is not None:
         _add_attempt(tx, job, settlement, run_id)
     event = "stalled" if settlement.attempt_outcome == "lost" else _EVENTS[settlement.status]
-    after = jobs_sql.move(
-        tx, job, event, **_columns(tx, job, settlement), **jobs_sql.UNLOCKED, **more
-    )
+    after = jobs_sql.move(tx, job, event, **_columns(tx, job, settlement), **jobs_sql.UNLOCKED)
     if settlement.status is JobStatus.FAILED:
         _write_letter(tx, after)
     return after

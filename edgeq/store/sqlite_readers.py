@@ -57,7 +57,7 @@ class SqliteReaders:
         now = self._clock.now()
         try:
             async with self._engine.connect() as connection:
-                return await connection.run_sync(  # type: ignore[no-any-return]
+                return await connection.run_sync(
                     lambda sync: answer(ConnectionReader(sync), query, now)
                 )
         except DBAPIError as error:

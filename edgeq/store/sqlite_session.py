@@ -107,16 +107,15 @@ class SqliteSession:
 
     def _begin_immediate(self) -> None:
         """Only programs that do not know the gate can be in the way, and they are waited for."""
-        for _ in range(_BUSY_TRIES):
+        for tries_left in reversed(range(_BUSY_TRIES)):
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not is_busy or tries_left == 0:
                     raise
-                last = error
             else:
                 return
-        raise last
 
     def _refuse_replaced_file(self) -> None:
         try:

@@ -15,6 +15,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    TextClause,
     text,
 )
 
@@ -55,7 +56,7 @@ def _required(name: str, default: object = None) -> Column[int]:
     return Column(name, Whole, nullable=False, server_default=_default(default))
 
 
-def _default(value: object) -> object:
+def _default(value: object) -> TextClause | None:
     return None if value is None else text(f"{value}")
 
 

@@ -31,7 +31,7 @@ _HEAD = ("id", "is_enabled", "is_paused", "overrides", "created_at", "updated_at
 _READ = select(
     *(job_types.c[name] for name in _HEAD), *(job_types.c[_COLUMN_OF[f]] for f in POLICY_FIELDS)
 ).order_by(job_types.c.name)
-_WRITTEN = {
+_WRITTEN: dict[str, Any] = {
     column: bindparam(column)
     for column in (
         *_COLUMN_OF.values(),
@@ -177,7 +177,7 @@ def _to_column(field: str, value: Any) -> Any:
 
 def _from_row(row: Row) -> JobType:
     head = dict(zip(_HEAD, row, strict=False))
-    fields = {
+    fields: dict[str, Any] = {
         field: tuple(json.loads(value or "[]")) if field in _LISTS else value
         for field, value in zip(POLICY_FIELDS, row[len(_HEAD) :], strict=True)
     }

@@ -1,0 +1,104 @@
+"""`edgeq enqueue`: one job, or one for each line of a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgeq.cli.bulk import enqueue_file
+from edgeq.cli.invocation import Invocation, ask, common_options
+from edgeq.cli.output import paint, print_json, say
+from edgeq.cli.values import json_value, reference
+from edgeq.documents import Document
+
+if TYPE_CHECKING:
+    from edgeq import Enqueued
+
+
+@click.command()
+@click.argument("type_name", metavar="TYPE")
+@click.argument("input_json", metavar="[INPUT_JSON]", required=False)
+@click.option(
+    "--bulk",
+    metavar="FILE",
+    help="One job for each line (JSON) of a file; - is stdin.",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+)
+@click.option("--key", "idempotency_key", help="Idempotency key: the same key is the same job.")
+@click.option(
+    "--on-duplicate",
+    type=click.Choice(["return", "replace"]),
+    help="What a key in use does: answer with its job, or change that job if pending.",
+)
+@click.option("--priority", type=int, help="1 to 20, higher first.  [default: 10]")
+@click.option("--in", "delay", metavar="DURATION", help="Due in 90 (seconds), 5m, 1h30m.")
+@click.option("--at", "scheduled_for", metavar="TIME", help="Due at a time in RFC 3339.")
+@click.option("--expires-at", metavar="TIME", help="Cancel it instead of running it after that.")
+@click.option("--max-retries", type=int, help="Instead of the type's.")
+@click.option("--timeout", metavar="DURATION", help="Instead of the type's.")
+@click.option("--result-ttl", metavar="DURATION", help="How long the result is kept.")
+@click.option("--tenant", "tenant_id", help="Whose job it is.")
+@click.option("--correlation", "correlation_id", help="What it belongs to, for tracing.")
+@click.option("--reference", metavar="TYPE:ID", callback=reference, help="What it is about.")
+@common_options
+@click.pass_obj
+def enqueue(
+    invocation: Invocation,
+    type_name: str,
+    *,
+    input_json: str | None,
+    bulk: str | None,
+    reference: dict[str, str],
+    **options: Any,
+) -> None:
+    """Add a job, or one for each line of a file.
+
+    INPUT_JSON is {} unless given; - reads it from stdin. The job is durable when this returns.
+    """
+    given = reference | {name: value for name, value in options.items() if value is not None}
+    if bulk is None:
+        _enqueue_one(invocation, type_name, json_value(input_json or "{}"), given)
+    elif input_json is not None or "idempotency_key" in given:
+        raise click.UsageError("--bulk has its inputs in a file, and they cannot share one --key.")
+    else:
+        _enqueue_lines(invocation, type_name, bulk, given)
+
+
+def _enqueue_one(
+    invocation: Invocation, type_name: str, value: object, options: dict[str, Any]
+) -> None:
+    answer = ask(
+        invocation,
+        lambda queue: queue.enqueue(type_name, value, **options),
+        with_handlers=True,
+    )
+    if invocation.as_json:
+        print_json(_answer_document(answer))
+    else:
+        note = "  (duplicate)" if answer.duplicate else ""
+        say(f"{answer.job_id}  {paint(answer.status)}{note}")
+
+
+def _answer_document(answer: Enqueued) -> Document:
+    document = {
+        "job_id": answer.job_id,
+        "status": answer.status,
+        "duplicate": answer.duplicate,
+    }
+    has_result = answer.duplicate and answer.status == "completed"
+    return document | ({"result": answer.result} if has_result else {})
+
+
+def _enqueue_lines(
+    invocation: Invocation, type_name: str, file: str, options: dict[str, Any]
+) -> None:
+    enqueued = ask(
+        invocation,
+        lambda queue: enqueue_file(queue, type_name, file, options),
+        with_handlers=True,
+    )
+    if invocation.as_json:
+        print_json({"enqueued": enqueued})
+    else:
+        say(f"{enqueued:,} jobs enqueued")

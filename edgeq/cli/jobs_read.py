@@ -1,0 +1,216 @@
+"""`edgeq jobs list|show|logs|result`: looking at jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgeq.cli.invocation import Invocation, ask, common_options
+from edgeq.cli.output import (
+    age,
+    fields,
+    moment,
+    note,
+    pretty_json,
+    print_json,
+    say,
+    table,
+)
+from edgeq.core.jobs import Attempt, Job, LogEntry
+from edgeq.core.times import format_time
+from edgeq.documents import (
+    error_document,
+    job_details,
+    job_document,
+    log_document,
+    page_document,
+    result_document,
+)
+from edgeq.errors import JobCancelled, JobFailed
+from edgeq.ports.queries import LARGEST_PAGE, PAGE, JobPage, LogPage
+
+if TYPE_CHECKING:
+    from edgeq.wiring import Queue
+
+
+@click.command("list")
+@click.option("--status", help="pending, processing, completed, failed, review_needed, ...")
+@click.option("--type", "type")
+@click.option("--category")
+@click.option("--lane")
+@click.option("--tenant", "tenant_id")
+@click.option("--correlation", "correlation_id")
+@click.option("--parent", "parent_job_id", metavar="JOB_ID")
+@click.option("--batch", "batch_id")
+@click.option("--key", "idempotency_key")
+@click.option("--reference-type")
+@click.option("--reference-id")
+@click.option("--created-after", metavar="TIME", help="A time in RFC 3339.")
+@click.option("--created-before", metavar="TIME", help="A time in RFC 3339.")
+@click.option("--error-class")
+@click.option("--limit", type=int, default=PAGE, help=f"At most {LARGEST_PAGE}; default {PAGE}.")
+@click.option("--cursor", help="Go on where the last page ended.")
+@common_options
+@click.pass_obj
+def list_jobs(invocation: Invocation, *, limit: int, cursor: str | None, **filters: Any) -> None:
+    """List jobs, newest first."""
+
+    async def asked(queue: Queue) -> tuple[JobPage, int]:
+        return await queue.list(limit=limit, cursor=cursor, **filters), queue.store.now()
+
+    page, now = ask(invocation, asked)
+    if invocation.as_json:
+        print_json(page_document(map(job_document, page.items), page.next_cursor))
+        return
+    _say_rows(
+        ("id", "type", "status", "priority", "attempt", "created", "due", "error"),
+        [_job_row(job, now) for job in page.items],
+        "No jobs.",
+    )
+    _note_more(page.next_cursor)
+
+
+@click.command("show")
+@click.argument("job_id")
+@common_options
+@click.pass_obj
+def show(invocation: Invocation, job_id: str) -> None:
+    """Show a job with its attempts and its log."""
+
+    async def asked(queue: Queue) -> tuple[Job, tuple[Attempt, ...], LogPage, int]:
+        job = await queue.get(job_id)
+        log = await queue.logs(job_id, limit=LARGEST_PAGE)
+        return job, await queue.attempts(job_id), log, queue.store.now()
+
+    job, attempts, log, now = ask(invocation, asked)
+    if invocation.as_json:
+        print_json(job_details(job, attempts, log.items))
+        return
+    say(fields(_job_fields(job, now)))
+    for name, value in (("Input", job.input), ("Output", job.output)):
+        if value is not None:
+            say(f"\n{name}\n{pretty_json(value)}")
+    if attempts:
+        say(f"\nAttempts that did not simply succeed\n{_attempts_table(attempts, now)}")
+    if log.items:
+        say(f"\nLog\n{_log_table(log.items)}")
+    if log.next_cursor is not None:
+        note(f"There is more: edgeq jobs logs {job_id} --cursor {log.next_cursor}")
+
+
+@click.command("logs")
+@click.argument("job_id")
+@click.option("--limit", type=int, default=PAGE, help=f"At most {LARGEST_PAGE}; default {PAGE}.")
+@click.option("--cursor", help="Go on where the last page ended.")
+@common_options
+@click.pass_obj
+def logs(invocation: Invocation, job_id: str, *, limit: int, cursor: str | None) -> None:
+    """List a job's log, oldest first."""
+
+    async def asked(queue: Queue) -> LogPage:
+        await queue.get(job_id)  # a job that is not there has no log, not an empty one
+        return await queue.logs(job_id, limit=limit, cursor=cursor)
+
+    page = ask(invocation, asked)
+    if invocation.as_json:
+        print_json(page_document(map(log_document, page.items), page.next_cursor))
+        return
+    if page.items:
+        say(_log_table(page.items))
+    else:
+        note("The log is empty.")
+    _note_more(page.next_cursor)
+
+
+@click.command("result")
+@click.argument("job_id")
+@common_options
+@click.pass_obj
+def result(invocation: Invocation, job_id: str) -> None:
+    """Print what a completed job returned.
+
+    Exits with 1 when it failed, was cancelled, has not ended, or its result is gone.
+    """
+    try:
+        output = ask(invocation, lambda queue: queue.result(job_id))
+    except JobFailed as failed:
+        if invocation.as_json:
+            error = error_document(failed.error_class, failed.message)
+            print_json(result_document(job_id, "failed", error=error))
+        raise
+    except JobCancelled:
+        if invocation.as_json:
+            print_json(result_document(job_id, "cancelled", error=None))
+        raise
+    if invocation.as_json:
+        print_json(result_document(job_id, "completed", output=output))
+    else:
+        say(pretty_json(output))
+
+
+def _say_rows(headers: tuple[str, ...], rows: list[tuple[object, ...]], nothing: str) -> None:
+    if rows:
+        say(table(headers, rows))
+    else:
+        note(nothing)
+
+
+def _note_more(next_cursor: str | None) -> None:
+    if next_cursor is not None:
+        note(f"There is more: add --cursor {next_cursor}")
+
+
+def _job_row(job: Job, now: int) -> tuple[object, ...]:
+    attempt = f"{job.attempt}/{job.max_retries + 1}"
+    due = age(job.scheduled_for, now) if job.status in ("pending", "blocked") else "-"
+    created = age(job.created_at, now)
+    return job.id, job.type, job.status, job.priority, attempt, created, due, job.error_class
+
+
+def _job_fields(job: Job, now: int) -> list[tuple[str, object]]:
+    error = None if job.error_class is None else f"{job.error_class}: {job.error_message}"
+    progress = (
+        f"{job.progress} %"
+        if job.current_stage is None
+        else (f"{job.progress} % ({job.current_stage})")
+    )
+    about = None if job.reference_type is None else f"{job.reference_type}:{job.reference_id}"
+    return [
+        ("id", job.id),
+        ("type", job.type),
+        ("category", job.category),
+        ("lane", job.lane),
+        ("status", job.status),
+        ("review", job.review_reason),
+        ("error", error),
+        ("progress", progress),
+        ("attempt", f"{job.attempt} of {job.max_retries + 1}"),
+        ("priority", job.priority),
+        ("created", moment(job.created_at, now)),
+        ("due", moment(job.scheduled_for, now)),
+        ("started", moment(job.started_at, now)),
+        ("completed", moment(job.completed_at, now)),
+        ("key", job.stored_idempotency_key),
+        ("tenant", job.tenant_id),
+        ("correlation", job.stored_correlation_id),
+        ("reference", about),
+        ("parent", job.parent_job_id),
+        ("batch", job.batch_id),
+    ]
+
+
+def _attempts_table(attempts: tuple[Attempt, ...], now: int) -> str:
+    rows = [
+        (each.attempt, each.outcome, age(each.ended_at, now), each.error_class, each.error_message)
+        for each in attempts
+    ]
+    return table(("attempt", "outcome", "ended", "class", "error"), rows)
+
+
+def _log_table(entries: tuple[LogEntry, ...]) -> str:
+    rows = [
+        (format_time(e.created_at), e.level, e.attempt, e.stage, e.message, e.details)
+        for e in entries
+    ]
+    return table(("at", "level", "attempt", "stage", "message", "details"), rows)

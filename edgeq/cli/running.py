@@ -1,0 +1,133 @@
+"""A run as a command: signals, the watchdog, a progress bar, and an end in time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
+
+import click
+
+from edgeq.cli.invocation import Invocation, open_queue
+from edgeq.cli.process import show_report
+from edgeq.core.jobs import JobStatus
+from edgeq.core.runs import RunReport
+from edgeq.crew import UNWIND_SECONDS
+from edgeq.documents import report_document
+from edgeq.run import Run
+from edgeq.watchdog import Watchdog
+from edgeq.wiring import Queue, SystemClock
+
+# After the grace: a handler's last chance to unwind, and the writing of what came of it.
+_LAST_SECONDS = UNWIND_SECONDS + 0.25
+_BAR_SECONDS = 0.1
+_BAR_WIDTH = 30
+
+
+def run_process(invocation: Invocation, given: dict[str, Any], *, began: float) -> None:
+    """Run once and print the report; the process ends in time, whatever handlers do."""
+    report = asyncio.run(_run(invocation, given, began))
+    show_report(report_document(report), as_json=invocation.as_json)
+
+
+async def _run(invocation: Invocation, given: dict[str, Any], began: float) -> RunReport:
+    queue = open_queue(invocation, with_handlers=True)
+    async with queue:
+        run = queue.new_run(queue.limits(**given), began=began, ends_process=True)
+        ending = _Ending(run, began)
+
+        def show(report: RunReport) -> None:
+            show_report(report_document(report), as_json=invocation.as_json)
+            _flush()
+
+        watchdog = Watchdog(run, queue.store, seconds_left=ending.seconds_left, show=show)
+        with _signals(run, ending, watchdog):
+            async with _progress_bar(queue, run):
+                report = await run.process()
+        if run.has_leftovers():
+            # asyncio.run would wait for tasks that swallow their cancellation.
+            await queue.close()
+            show(report)
+            os._exit(0)
+        watchdog.cancel()
+    return report
+
+
+class _Ending:
+    """When the process has to be gone at the latest."""
+
+    def __init__(self, run: Run, began: float) -> None:
+        self._elapsed = SystemClock().elapsed
+        self._grace = run.limits.grace
+        self._at = began + run.limits.seconds + _LAST_SECONDS
+
+    def seconds_left(self) -> float:
+        return self._at - self._elapsed()
+
+    def bring_forward(self) -> None:
+        self._at = min(self._at, self._elapsed() + self._grace + _LAST_SECONDS)
+
+
+@contextmanager
+def _signals(run: Run, ending: _Ending, watchdog: Watchdog) -> Iterator[None]:
+    """The first signal asks, the second one ends.
+
+    Plain handlers instead of the loop's own: they are also heard while a handler keeps the loop.
+    """
+    loop = asyncio.get_running_loop()
+    heard = 0
+
+    def hear(_signal: int, _frame: object) -> None:
+        nonlocal heard
+        heard += 1
+        if heard > 1:
+            watchdog.end_now()
+            return
+        ending.bring_forward()
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(run.stop)
+        watchdog.look_again()
+
+    before = {name: signal.signal(name, hear) for name in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+@asynccontextmanager
+async def _progress_bar(queue: Queue, run: Run) -> AsyncIterator[None]:
+    """How much of what was due is done: on a terminal only, and on stderr."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    stats = await queue.stats()
+    total = sum(each.counts[JobStatus.PENDING] for each in stats.types)
+    drawing = asyncio.create_task(_draw(lambda: run.tally.claimed, total))
+    try:
+        yield
+    finally:
+        drawing.cancel()
+        with suppress(asyncio.CancelledError):
+            await drawing
+        click.echo("\r\x1b[K", nl=False, err=True)
+
+
+async def _draw(done: Callable[[], int], total: int) -> None:
+    while True:
+        share = min(1.0, done() / total) if total else 0.0
+        filled = round(share * _BAR_WIDTH)
+        bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
+        click.echo(f"\r[{bar}] {done():,} of {total:,} jobs\x1b[K", nl=False, err=True)
+        await asyncio.sleep(_BAR_SECONDS)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()

@@ -1,0 +1,49 @@
+"""Values as people type them: JSON, FIELD=VALUE, TYPE:ID."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from edgeq.core.json_text import decode
+from edgeq.errors import InvalidInput
+
+
+def json_value(text: str) -> object:
+    """The value of a JSON text, strictly; `-` reads it from stdin."""
+    value = decode(click.get_binary_stream("stdin").read() if text == "-" else text)
+    if value is None:
+        # The queue takes None for "not given", which is not what somebody who wrote null meant.
+        raise InvalidInput.at("$", "is null; send a value, such as {}")
+    return value
+
+
+def assignments(words: Iterable[str]) -> dict[str, object]:
+    """FIELD=VALUE as a mapping; a value that is not JSON is the text itself."""
+    given: dict[str, object] = {}
+    for word in words:
+        name, sign, text = word.partition("=")
+        if not (name and sign):
+            raise click.UsageError(f"{word!r} is not of the form NAME=VALUE.")
+        if name in given:
+            raise click.UsageError(f"{name} is given twice.")
+        given[name] = _json_or_text(text)
+    return given
+
+
+def reference(ctx: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, str]:
+    """TYPE:ID as the two fields that it names; an id may hold colons, a type may not."""
+    if text is None:
+        return {}
+    kind, _, identity = text.partition(":")
+    if not (kind and identity):
+        raise click.BadParameter("is not of the form TYPE:ID.", ctx, parameter)
+    return {"reference_type": kind, "reference_id": identity}
+
+
+def _json_or_text(text: str) -> object:
+    try:
+        return decode(text)
+    except InvalidInput:
+        return text

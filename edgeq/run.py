@@ -1,0 +1,96 @@
+"""A run: one invocation of `process_jobs`, from its record's first line to its report."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import msgspec
+
+from edgeq.core.runs import RunLimits, RunReport, Stop
+from edgeq.events import RunEnded, RunStarted
+from edgeq.ports.commands import FinishRun, ReleaseRun, RunStart, StartRun
+from edgeq.processing import Shift, Surroundings
+from edgeq.tally import RunTally
+
+
+class Run:
+    """One invocation of `process_jobs`; `tally` can be watched while it works."""
+
+    def __init__(
+        self, around: Surroundings, limits: RunLimits, *, began: float, ends_process: bool = False
+    ) -> None:
+        self.id = around.new_id()
+        self.limits = limits
+        self.tally = RunTally()
+        self._around = around
+        self._began = began
+        # A command ends its process after the run, and what does not stop ends with it.
+        self._ends_process = ends_process
+        self._is_asked_to_stop = False
+        self._shift: Shift | None = None
+        self._stopped: Stop | None = None
+
+    async def process(self) -> RunReport:
+        """Do what is due, then record and report what was done."""
+        start = await self._around.store.write(
+            StartRun(
+                self.id,
+                "process",
+                self._around.worker_name,
+                msgspec.json.encode(self.limits).decode(),
+            )
+        )
+        self._around.announce(RunStarted(self.id))
+        if start.is_enabled:
+            await self._work(start)
+        else:
+            self._stopped = Stop.DISABLED
+        return await self._finish()
+
+    async def _work(self, start: RunStart) -> None:
+        lifespan = self._around.registry.lifespan
+        async with AsyncExitStack() as stack:
+            state = None if lifespan is None else await stack.enter_async_context(lifespan())
+            self._shift = Shift(
+                self.id,
+                self._around,
+                self.limits,
+                start,
+                self.tally,
+                began=self._began,
+                state=state,
+            )
+            if self._is_asked_to_stop:
+                self._shift.stop()
+            await self._shift.work()
+
+    def stop(self) -> None:
+        """A signal came: claim no more, finish within the grace, put the rest back."""
+        self._is_asked_to_stop = True
+        if self._shift is not None:
+            self._shift.stop()
+
+    async def _finish(self) -> RunReport:
+        store = self._around.store
+        if self.has_leftovers() and self._ends_process:
+            await store.write(ReleaseRun(self.id, by_budget=not self._is_asked_to_stop))
+        report = await store.write(self.closing())
+        self._around.announce(RunEnded(self.id, report.stopped, report.claimed, report.duration_ms))
+        return report
+
+    def closing(self) -> FinishRun:
+        """The last word of the run; the watchdog says it when the event loop no longer can."""
+        shift = self._shift
+        took_ms = round((self._around.clock.elapsed() - self._began) * 1000)
+        stopped = self._stopped or (shift.stopped if shift is not None else None) or Stop.BUDGET
+        return FinishRun(
+            self.id,
+            self.tally.report(self.id, stopped, took_ms),
+            handled=() if shift is None else shift.planner.handled,
+            deferred=() if shift is None else tuple(shift.planner.deferred),
+            durations=self.tally.durations(),
+        )
+
+    def has_leftovers(self) -> bool:
+        """Whether code of handlers still runs that could not be stopped."""
+        return self._shift is not None and bool(self._shift.left)

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeq.core.admission import Admitted, AdmittedLong, Deferred, Verdict, admit, seconds_needed
+from edgeq.core.durations import Histogram
+from edgeq.core.runs import RunLimits
+
+LIMITS = RunLimits(budget=25, grace=5)
+
+
+def _took(seconds: float, times: int = 10) -> Histogram:
+    histogram = Histogram.EMPTY
+    for _ in range(times):
+        histogram = histogram.plus(seconds * 1000)
+    return histogram
+
+
+def _admit(durations: Histogram, **changes: object) -> Verdict:
+    facts = {"elapsed": 0.0, "is_first_claim": False, "long_running": 0, "open_slots": 5}
+    return admit(durations, LIMITS, **(facts | changes))  # type: ignore[arg-type]
+
+
+def test_an_unknown_type_asks_for_half_the_budget() -> None:
+    assert seconds_needed(Histogram.EMPTY, LIMITS) == 12.5
+    assert seconds_needed(_took(0.1, 4), LIMITS) == 12.5
+
+
+def test_a_short_type_fits_until_the_end() -> None:
+    assert _admit(_took(0.001), elapsed=24.9) == Admitted()
+
+
+def test_what_would_not_finish_in_this_run_is_left_for_a_later_one() -> None:
+    assert _admit(_took(8), elapsed=24) == Deferred()
+
+
+def test_what_fits_no_run_starts_early_in_half_of_the_open_slots() -> None:
+    assert _admit(_took(100), elapsed=1) == AdmittedLong(2)
+    assert _admit(_took(100), elapsed=1, long_running=1) == AdmittedLong(1)
+    assert _admit(_took(100), elapsed=1, long_running=2) == Deferred()
+
+
+def test_what_fits_no_run_does_not_start_late() -> None:
+    assert _admit(_took(100), elapsed=3) == Deferred()
+
+
+def test_the_first_claim_counts_as_early_however_late_it_comes() -> None:
+    assert _admit(_took(100), elapsed=3, is_first_claim=True) == AdmittedLong(2)
+
+
+def test_one_slot_is_enough_to_start_long_work() -> None:
+    assert _admit(_took(100), open_slots=1) == AdmittedLong(1)
+
+
+@given(st.floats(0.001, 1000), st.floats(0, 30), st.integers(1, 8))
+def test_what_is_admitted_as_fitting_fits(seconds: float, elapsed: float, slots: int) -> None:
+    durations = _took(seconds)
+    verdict = _admit(durations, elapsed=elapsed, open_slots=slots)
+    if verdict == Admitted():
+        assert elapsed + seconds_needed(durations, LIMITS) <= LIMITS.seconds
