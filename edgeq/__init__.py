@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from edgeq.core.jobs import Job, JobStatus
     from edgeq.core.outcomes import Fail, RateLimited, Retry, Review, Skip, Snooze
     from edgeq.core.runs import RunReport
-    from edgeq.entry import process_jobs
     from edgeq.declaration import handler
+    from edgeq.entry import process_jobs
     from edgeq.queue.enqueue import Enqueued
     from edgeq.wiring import Queue
 

@@ -151,4 +151,5 @@ def _type_stats_document(stats: TypeStats) -> Document:
 
 
 def _with_readable_time(report: Mapping[str, Any]) -> Document:
-    return {**report, "next_due_at": format_time(report.get("next_due_at"))}
+    due = report.get("next_due_at")
+    return {**report, "next_due_at": format_time(due) if isinstance(due, int) else due}

@@ -1,7 +1,7 @@
-"""Every error that a user of edgeq can meet, each with a stable code and a message that says what to do.
+"""Every error that a user can meet, each with a stable code and a message that says what to do.
 
 EdgeqError
-├── InvalidInput            the input, or a field of the job, is refused; `problems` says where and why
+├── InvalidInput            the input or a field is refused; `problems` says where and why
 ├── UnknownType             nobody has registered this job type
 ├── TypeDisabled            the job type takes no jobs
 ├── TypeExists              a job type of this name is there already

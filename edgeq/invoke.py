@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from edgeq.attempt import Attempt, StopReason, Stopping
+from edgeq.attempt import Attempt, Stopping, StopReason
 from edgeq.codec import encode_output
 from edgeq.context import Context, SyncContext
 from edgeq.core import json_text
@@ -41,6 +41,10 @@ async def invoke(attempt: Attempt, threads: HandlerThreads) -> Outcome:
         return Failed(ErrorClass.NON_RETRYABLE, safe_message(f"stored input refused: {wrong}"))
     except Exception as wrong:
         return _crashed(attempt, wrong)
+    return await _called(attempt, value, threads)
+
+
+async def _called(attempt: Attempt, value: Any, threads: HandlerThreads) -> Outcome:
     handler = attempt.handler
     try:
         if handler.is_async:

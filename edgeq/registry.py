@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from edgeq.core.job_types import TypePolicy
-from edgeq.errors import HandlerProblem
 from edgeq.declaration import Handler
+from edgeq.errors import HandlerProblem
 from edgeq.handler_files import fingerprint_of
 
 AnyHandler = Handler[Any, Any]

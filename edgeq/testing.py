@@ -1,4 +1,4 @@
-"""For tests, yours and ours: a queue on a temporary file, time that you move, events to wait for."""
+"""For tests: a queue on a temporary file, time that you move, events to wait for."""
 
 from __future__ import annotations
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
 
-
-def main() -> NoReturn:
+def main() -> None:
     """The console script `edgeq`."""
     from edgeq.cli.root import root
 
     root.main(prog_name="edgeq")
 
 
-def process_jobs_main() -> NoReturn:
+def process_jobs_main() -> None:
     """The console script `process_jobs`: `edgeq process` by another name, for cron."""
     from edgeq.cli.endings import run_command
     from edgeq.cli.process import process

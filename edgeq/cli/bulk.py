@@ -6,13 +6,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from edgeq.cli.values import standard_input
 from edgeq.core.json_text import decode
 from edgeq.errors import EdgeqError, InvalidInput
 
@@ -35,14 +36,18 @@ async def enqueue_file(queue: Queue, type_name: str, file: str, options: dict[st
 @contextmanager
 def _rewindable(file: str) -> Iterator[IO[bytes]]:
     """The file, or a copy of what can be read only once."""
-    with click.get_binary_stream("stdin") if file == "-" else Path(file).open("rb") as source:
-        if file != "-" and source.seekable():
-            yield source
-            return
-        with tempfile.TemporaryFile() as copy:
+    with ExitStack() as open_files:
+        source = standard_input() if file == "-" else open_files.enter_context(_opened(file))
+        if file == "-" or not source.seekable():
+            copy = open_files.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(source, copy)
             copy.seek(0)
-            yield copy
+            source = copy
+        yield source
+
+
+def _opened(file: str) -> IO[bytes]:
+    return Path(file).open("rb")
 
 
 def _check(queue: Queue, type_name: str, lines: IO[bytes], options: dict[str, Any]) -> int:

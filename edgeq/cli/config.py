@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import click
 
-from edgeq.cli.invocation import Invocation, actor, ask, common_options
+from edgeq.cli.invocation import Invocation, actor, ask, common_options, group_options
 from edgeq.cli.output import fields, note, print_json, say, visible
 from edgeq.cli.values import assignments
 from edgeq.errors import EdgeqError
@@ -21,14 +21,13 @@ class KeyNotSet(EdgeqError):
 
 
 @click.group("config")
-@common_options
+@group_options
 def config() -> None:
     """Look at the worker's configuration, and change it."""
 
 
 @config.command("list")
 @common_options
-@click.pass_obj
 def list_keys(invocation: Invocation) -> None:
     """List the keys that are set; all others have their defaults."""
     _say(invocation, ask(invocation, lambda queue: queue.config()))
@@ -37,7 +36,6 @@ def list_keys(invocation: Invocation) -> None:
 @config.command("get")
 @click.argument("key")
 @common_options
-@click.pass_obj
 def get(invocation: Invocation, key: str) -> None:
     """Print one value; exits with 1 when it is not set."""
     found = ask(invocation, lambda queue: queue.config())
@@ -52,7 +50,6 @@ def get(invocation: Invocation, key: str) -> None:
 @config.command("set")
 @click.argument("pairs", metavar="KEY=VALUE...", nargs=-1, required=True)
 @common_options
-@click.pass_obj
 def set_keys(invocation: Invocation, *, pairs: tuple[str, ...]) -> None:
     """Set keys; VALUE is JSON, or text if it is not.
 
@@ -64,7 +61,6 @@ def set_keys(invocation: Invocation, *, pairs: tuple[str, ...]) -> None:
 @config.command("unset")
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True)
 @common_options
-@click.pass_obj
 def unset(invocation: Invocation, *, keys: tuple[str, ...]) -> None:
     """Give keys their defaults back."""
     _set(invocation, dict.fromkeys(keys))

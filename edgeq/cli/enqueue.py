@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 @click.option("--correlation", "correlation_id", help="What it belongs to, for tracing.")
 @click.option("--reference", metavar="TYPE:ID", callback=reference, help="What it is about.")
 @common_options
-@click.pass_obj
 def enqueue(
     invocation: Invocation,
     type_name: str,

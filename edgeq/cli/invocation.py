@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import pwd
@@ -28,12 +27,14 @@ __all__ = [
     "ask",
     "common_options",
     "fail",
+    "group_options",
     "open_queue",
     "reporting_errors",
     "set_up_logging",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 T = TypeVar("T")
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -48,7 +49,12 @@ class Invocation:
     log_level: str
 
 
-def common_options(function: F) -> F:
+def common_options(function: Callable[..., R]) -> Callable[..., R]:
+    """Give a command the options that all have; it gets what they came to as first argument."""
+    return group_options(click.pass_obj(function))
+
+
+def group_options(function: F) -> F:
     """Accept --db, --handlers, --json and --log-level; the innermost that is given wins."""
     for option in reversed(_COMMON):
         function = option(function)
@@ -61,15 +67,21 @@ def _merge(ctx: click.Context, parameter: click.Parameter, value: object) -> Non
         raise click.BadParameter("is empty.", ctx, parameter)
     # No default and no variable on the option itself: an option of a subcommand that was not
     # given would otherwise undo the same option given before it.
-    given = {} if value in (None, False) else {str(parameter.name): value}
+    given: dict[str, Any] = {} if value in (None, False) else {str(parameter.name): value}
     ctx.obj = replace(before, **given)
 
 
 def _from_environment() -> Invocation:
-    from edgeq.settings import from_environment
+    from edgeq.settings import DEFAULT_HANDLERS, from_environment
 
     settings = from_environment(os.environ)
-    return Invocation(settings.database_url, settings.handlers, False, settings.log_level)
+    return Invocation(
+        db=settings.database_url,
+        handlers=settings.handlers
+        or (DEFAULT_HANDLERS if Path(DEFAULT_HANDLERS).is_dir() else None),
+        as_json=False,
+        log_level=settings.log_level,
+    )
 
 
 _COMMON = (
@@ -112,6 +124,8 @@ def ask(
     with_handlers: bool = False,
 ) -> T:
     """Open the queue, ask it one thing, and close it."""
+    import asyncio  # an idle tick does without
+
     set_up_logging(invocation.log_level)
 
     async def asked() -> T:
@@ -122,23 +136,17 @@ def ask(
 
 
 def open_queue(invocation: Invocation, *, with_handlers: bool) -> Queue:
-    """The queue, to be used by `async with`; without handlers nothing in them can get in the way."""
+    """The queue, for `async with`; a broken handlers folder cannot stop who comes without."""
     from edgeq.wiring import Queue
 
-    return Queue(invocation.db, handlers=_handlers(invocation) if with_handlers else None)
-
-
-def _handlers(invocation: Invocation) -> str | None:
-    from edgeq.settings import DEFAULT_HANDLERS
-
+    if not with_handlers:
+        return Queue(invocation.db)
     here = str(Path.cwd())
     if here not in sys.path:
         # A console script does not look here by itself, and a module named by --handlers, or one
         # that handlers import, usually is here. Last, so that it hides nothing installed.
         sys.path.append(here)
-    if invocation.handlers is not None:
-        return invocation.handlers
-    return DEFAULT_HANDLERS if Path(DEFAULT_HANDLERS).is_dir() else None
+    return Queue(invocation.db, handlers=invocation.handlers)
 
 
 @contextmanager
@@ -166,7 +174,7 @@ def set_up_logging(level: str) -> None:
 
 
 class _OneLine(logging.Formatter):
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 

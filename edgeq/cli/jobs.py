@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from edgeq.cli.invocation import common_options
+from edgeq.cli.invocation import group_options
 from edgeq.cli.lazy import LazyGroup
 
 COMMANDS = {
@@ -24,6 +24,6 @@ COMMANDS = {
 
 
 @click.group("jobs", cls=LazyGroup, places=COMMANDS)
-@common_options
+@group_options
 def jobs() -> None:
     """Look at jobs, and act on them."""

@@ -22,24 +22,21 @@ if TYPE_CHECKING:
 @click.command("cancel")
 @click.argument("job_id")
 @common_options
-@click.pass_context
-def cancel(ctx: click.Context, job_id: str) -> None:
+def cancel(invocation: Invocation, job_id: str) -> None:
     """Cancel a job, or ask a running one to stop.
 
     Exits with 1 when the job had ended already or is not there.
     """
-    invocation: Invocation = ctx.obj
     answer = ask(invocation, lambda queue: queue.cancel(job_id, actor=actor()))
     _say_result(invocation, job_id, answer)
     if answer in ("ended", "not_found"):
-        ctx.exit(FAILED)
+        click.get_current_context().exit(FAILED)
 
 
 @click.command("retry")
 @click.argument("job_id")
 @click.option("--input", "input_json", metavar="JSON", help="Run it with another input.")
 @common_options
-@click.pass_obj
 def retry(invocation: Invocation, job_id: str, *, input_json: str | None) -> None:
     """Run a failed, cancelled or reviewed job again."""
     value = None if input_json is None else json_value(input_json)
@@ -55,7 +52,6 @@ def retry(invocation: Invocation, job_id: str, *, input_json: str | None) -> Non
 @click.option("--output", "output_json", metavar="JSON", help="Complete it with another output.")
 @click.option("--note", help="Kept in the job's log.")
 @common_options
-@click.pass_obj
 def approve(
     invocation: Invocation, job_id: str, *, output_json: str | None, note: str | None
 ) -> None:
@@ -72,7 +68,6 @@ def approve(
 @click.argument("job_id")
 @click.option("--reason", required=True)
 @common_options
-@click.pass_obj
 def reject(invocation: Invocation, job_id: str, *, reason: str) -> None:
     """Fail a job under review."""
     _act(invocation, lambda queue: queue.reject(job_id, reason=reason, actor=actor()))
@@ -83,7 +78,6 @@ def reject(invocation: Invocation, job_id: str, *, reason: str) -> None:
 @click.option("--reason", required=True)
 @click.option("--retry", is_flag=True, help="Only its running attempt has failed.")
 @common_options
-@click.pass_obj
 def fail(invocation: Invocation, job_id: str, *, reason: str, retry: bool) -> None:
     """End a job by hand."""
     _act(invocation, lambda queue: queue.fail(job_id, reason=reason, retry=retry, actor=actor()))
@@ -92,7 +86,6 @@ def fail(invocation: Invocation, job_id: str, *, reason: str, retry: bool) -> No
 @click.command("release")
 @click.argument("job_id")
 @common_options
-@click.pass_obj
 def release(invocation: Invocation, job_id: str) -> None:
     """Take the lock of a stuck job away."""
     _act(invocation, lambda queue: queue.release(job_id, actor=actor()))
@@ -101,7 +94,6 @@ def release(invocation: Invocation, job_id: str) -> None:
 @click.command("delete")
 @click.argument("job_id")
 @common_options
-@click.pass_obj
 def delete(invocation: Invocation, job_id: str) -> None:
     """Delete a job that is not running, with its log."""
     ask(invocation, lambda queue: queue.delete(job_id, actor=actor()))
@@ -115,7 +107,6 @@ def delete(invocation: Invocation, job_id: str) -> None:
 @click.option("--in", "due_in", metavar="DURATION", help="Due in 90 (seconds), 5m, 1h30m.")
 @click.option("--input", "input_json", metavar="JSON", help="Give it another input.")
 @common_options
-@click.pass_obj
 def update(
     invocation: Invocation,
     job_id: str,

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 @click.option("--limit", type=int, default=PAGE, help=f"At most {LARGEST_PAGE}; default {PAGE}.")
 @click.option("--cursor", help="Go on where the last page ended.")
 @common_options
-@click.pass_obj
 def list_jobs(invocation: Invocation, *, limit: int, cursor: str | None, **filters: Any) -> None:
     """List jobs, newest first."""
 
@@ -74,7 +73,6 @@ def list_jobs(invocation: Invocation, *, limit: int, cursor: str | None, **filte
 @click.command("show")
 @click.argument("job_id")
 @common_options
-@click.pass_obj
 def show(invocation: Invocation, job_id: str) -> None:
     """Show a job with its attempts and its log."""
 
@@ -104,7 +102,6 @@ def show(invocation: Invocation, job_id: str) -> None:
 @click.option("--limit", type=int, default=PAGE, help=f"At most {LARGEST_PAGE}; default {PAGE}.")
 @click.option("--cursor", help="Go on where the last page ended.")
 @common_options
-@click.pass_obj
 def logs(invocation: Invocation, job_id: str, *, limit: int, cursor: str | None) -> None:
     """List a job's log, oldest first."""
 
@@ -126,7 +123,6 @@ def logs(invocation: Invocation, job_id: str, *, limit: int, cursor: str | None)
 @click.command("result")
 @click.argument("job_id")
 @common_options
-@click.pass_obj
 def result(invocation: Invocation, job_id: str) -> None:
     """Print what a completed job returned.
 

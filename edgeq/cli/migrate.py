@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 @click.command()
 @common_options
-@click.pass_obj
 def migrate(invocation: Invocation) -> None:
     """Bring the database's schema up to date.
 
@@ -23,11 +22,11 @@ def migrate(invocation: Invocation) -> None:
     """
     from edgeq.store.migrate import HEAD
 
-    async def opened(queue: Queue) -> str:
-        return HEAD
+    async def nothing_more(_: Queue) -> None:
+        """To open the database was all."""
 
-    version = ask(invocation, opened)
+    ask(invocation, nothing_more)
     if invocation.as_json:
-        print_json({"schema_version": version})
+        print_json({"schema_version": HEAD})
     else:
-        say(f"schema {version}")
+        say(f"schema {HEAD}")

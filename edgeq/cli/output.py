@@ -39,22 +39,17 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Columns as wide as their widest cell; states have their colour."""
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
-    lines = [_line([header.upper() for header in headers], widths)]
-    lines += (
-        [_line(row, widths, painted=headers.index("status")) for row in cells]
-        if ("status" in headers)
-        else [_line(row, widths) for row in cells]
-    )
-    return "\n".join(lines)
+    painted = headers.index("status") if "status" in headers else None
+    title = _line([header.upper() for header in headers], widths)
+    return "\n".join([title, *(_line(row, widths, painted) for row in cells)])
 
 
 def fields(pairs: Iterable[tuple[str, object]]) -> str:
     """A name and a value on each line; what is None is left out."""
-    shown = [(name, value) for name, value in pairs if value is not None]
+    shown = [(name, _cell(value)) for name, value in pairs if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     return "\n".join(
-        f"{name:<{width}}  {paint(value) if name == 'status' else value}"
-        for name, value in ((name, _cell(value)) for name, value in shown)
+        f"{name:<{width}}  {paint(value) if name == 'status' else value}" for name, value in shown
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from edgeq.cli.invocation import Invocation, common_options, reporting_errors
+from edgeq.cli.report import show_report
 
 # The budget counts from here: what Python takes to start belongs to the run.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -49,7 +50,7 @@ def _was_idle(invocation: Invocation) -> bool:
     found = idle.look(path, _source(invocation.handlers), now)
     if found is None:
         return False
-    report = _idle_report(found, now)
+    report = _idle_report(found)
     worker_name = os.environ.get("EDGEQ_WORKER_NAME", "")
     idle.count_tick(path, worker_name, json.dumps(report), str(report["stopped"]), now)
     show_report(report, as_json=invocation.as_json)
@@ -69,7 +70,7 @@ def _source(handlers: str | None) -> Any:
     return Source(str(folder.resolve()), fingerprint_of(folder))
 
 
-def _idle_report(found: Any, now: int) -> dict[str, object]:
+def _idle_report(found: Any) -> dict[str, object]:
     """The report of a run that had nothing to do; a test compares it with RunReport."""
     return {
         "run_id": "idle",
@@ -99,33 +100,3 @@ def _rfc3339(ms: int | None) -> str | None:
         return None
     seconds, millis = divmod(ms, 1000)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{millis:03d}Z"
-
-
-def show_report(report: dict[str, Any], *, as_json: bool) -> None:
-    """A report for machines, or in one or two lines for people."""
-    if as_json:
-        click.echo(json.dumps(report))
-        return
-    counts = [
-        f"{report[name]} {name.replace('_', ' ')}"
-        for name in (
-            "completed",
-            "failed",
-            "retried",
-            "review",
-            "snoozed",
-            "interrupted",
-            "cancelled",
-            "lost_locks",
-            "reclaimed",
-            "deferred",
-        )
-        if report[name]
-    ]
-    done = ", ".join(counts) or "nothing to do"
-    left = f"{report['remaining']:,}{'+' if report['capped'] else ''} due jobs left"
-    soon = f", next due {report['next_due_at']}" if report["next_due_at"] else ""
-    click.echo(f"{done} ({report['stopped']}, {report['duration_ms']} ms); {left}{soon}")
-    if report["unhandled_types"]:
-        names = ", ".join(report["unhandled_types"])
-        click.echo(f"no handler here for: {names}", err=True)

@@ -8,7 +8,7 @@ import click
 
 from edgeq import __version__
 from edgeq.cli.endings import run_command
-from edgeq.cli.invocation import common_options
+from edgeq.cli.invocation import group_options
 from edgeq.cli.lazy import LazyGroup
 
 COMMANDS = {
@@ -39,7 +39,7 @@ class Root(LazyGroup):
     places=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@common_options
+@group_options
 @click.version_option(__version__, message="edgeq %(version)s")
 def root() -> None:
     """A job queue that fits in one SQLite file.

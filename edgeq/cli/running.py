@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from edgeq.cli.invocation import Invocation, open_queue
-from edgeq.cli.process import show_report
+from edgeq.cli.report import show_report
 from edgeq.core.jobs import JobStatus
 from edgeq.core.runs import RunReport
 from edgeq.crew import UNWIND_SECONDS

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--limit", type=int, default=PAGE, help=f"At most {LARGEST_PAGE}; default {PAGE}.")
 @common_options
-@click.pass_obj
 def runs(invocation: Invocation, *, limit: int) -> None:
     """List recent runs, newest first."""
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 @click.command()
 @common_options
-@click.pass_obj
 def stats(invocation: Invocation) -> None:
     """Count jobs by type and state, and tell how long they take."""
 

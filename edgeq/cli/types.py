@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgeq.cli.invocation import Invocation, actor, ask, common_options
+from edgeq.cli.invocation import Invocation, actor, ask, common_options, group_options
 from edgeq.cli.output import duration, fields, note, pretty_json, print_json, say, table
 from edgeq.cli.values import assignments
 from edgeq.core.job_types import OPERATOR_FIELDS, JobType
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
 
 @click.group("types")
-@common_options
+@group_options
 def types() -> None:
     """Look at job types, and change their policy."""
 
 
 @types.command("list")
 @common_options
-@click.pass_obj
 def list_types(invocation: Invocation) -> None:
     """List job types."""
     found = ask(invocation, lambda queue: queue.types(), with_handlers=True)
@@ -42,7 +41,6 @@ def list_types(invocation: Invocation) -> None:
 @types.command("show")
 @click.argument("name")
 @common_options
-@click.pass_obj
 def show(invocation: Invocation, name: str) -> None:
     """Show a job type; * marks what an operator has set."""
     _say(invocation, ask(invocation, lambda queue: queue.type(name), with_handlers=True))
@@ -52,7 +50,6 @@ def show(invocation: Invocation, name: str) -> None:
 @click.argument("name")
 @click.argument("fields", metavar="[FIELD=VALUE]...", nargs=-1)
 @common_options
-@click.pass_obj
 def create(invocation: Invocation, name: str, *, fields: tuple[str, ...]) -> None:
     """Add a job type by hand, before or without its handler."""
     given = assignments(fields)
@@ -64,7 +61,6 @@ def create(invocation: Invocation, name: str, *, fields: tuple[str, ...]) -> Non
 @click.argument("name")
 @click.argument("fields", metavar="FIELD=VALUE...", nargs=-1, required=True)
 @common_options
-@click.pass_obj
 def set_fields(invocation: Invocation, name: str, *, fields: tuple[str, ...]) -> None:
     """Set fields of a job type; they win over the handler's declaration.
 
@@ -79,7 +75,6 @@ def set_fields(invocation: Invocation, name: str, *, fields: tuple[str, ...]) ->
 @click.argument("name")
 @click.argument("fields", metavar="FIELD...", nargs=-1, required=True)
 @common_options
-@click.pass_obj
 def unset(invocation: Invocation, name: str, *, fields: tuple[str, ...]) -> None:
     """Let fields follow the handler's declaration again, from its next registration on."""
     _refuse_unknown(dict.fromkeys(fields))
@@ -89,7 +84,6 @@ def unset(invocation: Invocation, name: str, *, fields: tuple[str, ...]) -> None
 @types.command("pause")
 @click.argument("name")
 @common_options
-@click.pass_obj
 def pause(invocation: Invocation, name: str) -> None:
     """Accept jobs of a type, but start none."""
     _change(invocation, lambda queue: queue.pause_type(name, actor=actor()))
@@ -98,7 +92,6 @@ def pause(invocation: Invocation, name: str) -> None:
 @types.command("resume")
 @click.argument("name")
 @common_options
-@click.pass_obj
 def resume(invocation: Invocation, name: str) -> None:
     """Start jobs of a paused type again."""
     _change(invocation, lambda queue: queue.resume_type(name, actor=actor()))
@@ -107,7 +100,6 @@ def resume(invocation: Invocation, name: str) -> None:
 @types.command("disable")
 @click.argument("name")
 @common_options
-@click.pass_obj
 def disable(invocation: Invocation, name: str) -> None:
     """Refuse new jobs of a type, and start none."""
     _change(invocation, lambda queue: queue.disable_type(name, actor=actor()))
@@ -116,7 +108,6 @@ def disable(invocation: Invocation, name: str) -> None:
 @types.command("enable")
 @click.argument("name")
 @common_options
-@click.pass_obj
 def enable(invocation: Invocation, name: str) -> None:
     """Accept and start jobs of a disabled type again."""
     _change(invocation, lambda queue: queue.enable_type(name, actor=actor()))

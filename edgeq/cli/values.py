@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from typing import IO, Any
 
 import click
 
@@ -12,16 +14,22 @@ from edgeq.errors import InvalidInput
 
 def json_value(text: str) -> object:
     """The value of a JSON text, strictly; `-` reads it from stdin."""
-    value = decode(click.get_binary_stream("stdin").read() if text == "-" else text)
+    value = decode(standard_input().read() if text == "-" else text)
     if value is None:
         # The queue takes None for "not given", which is not what somebody who wrote null meant.
         raise InvalidInput.at("$", "is null; send a value, such as {}")
     return value
 
 
-def assignments(words: Iterable[str]) -> dict[str, object]:
+def standard_input() -> IO[bytes]:
+    if sys.stdin is None:
+        raise click.UsageError("There is no standard input to read from.")
+    return sys.stdin.buffer
+
+
+def assignments(words: Iterable[str]) -> dict[str, Any]:
     """FIELD=VALUE as a mapping; a value that is not JSON is the text itself."""
-    given: dict[str, object] = {}
+    given: dict[str, Any] = {}
     for word in words:
         name, sign, text = word.partition("=")
         if not (name and sign):

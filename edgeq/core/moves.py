@@ -68,6 +68,14 @@ def settle(outcome: Outcome, standing: Standing, *, now: int, unit: float) -> Se
     An attempt that ended in good order and runs again clears `losses`: the job does not kill its
     process, so it need not run alone any longer.
     """
+    settlement = _settle(outcome, standing, now=now, unit=unit)
+    if settlement.status is S.PENDING and standing.cancel_requested:
+        # Cancelling a running job is a request: whatever would run it again ends it instead.
+        return _moved(standing, S.CANCELLED, attempt_outcome="cancelled")
+    return settlement
+
+
+def _settle(outcome: Outcome, standing: Standing, *, now: int, unit: float) -> Settlement:
     match outcome:
         case Completed(output):
             return _moved(standing, S.COMPLETED, output=output)
@@ -80,9 +88,6 @@ def settle(outcome: Outcome, standing: Standing, *, now: int, unit: float) -> Se
                 attempt_outcome="review_needed",
             )
         case Stopped():
-            return _moved(standing, S.CANCELLED, attempt_outcome="cancelled")
-        case _ if standing.cancel_requested and not _fails_for_good(outcome, standing):
-            # Cancelling a running job is a request: whatever would run it again ends it instead.
             return _moved(standing, S.CANCELLED, attempt_outcome="cancelled")
         case Failed():
             return _after_failure(outcome, standing, now=now, unit=unit)
@@ -110,16 +115,6 @@ def lose(standing: Standing) -> Settlement:
         )
     status = S.CANCELLED if standing.cancel_requested else S.PENDING
     return _moved(standing, status, losses=losses, attempt_outcome="lost")
-
-
-def _fails_for_good(outcome: Outcome, standing: Standing) -> bool:
-    match outcome:
-        case Failed(error_class):
-            return not _may_retry(error_class, standing)
-        case Interrupted(by_budget):
-            return by_budget and standing.interruptions >= standing.max_interruptions
-        case _:
-            return False
 
 
 def _may_retry(error_class: ErrorClass, standing: Standing) -> bool:

@@ -69,7 +69,7 @@ class Skip:
         return f"Skip({self.reason!r})"
 
 
-class Signal(Exception):  # noqa: N818 - these are answers, not errors
+class Signal(Exception):
     """What a handler raises to answer with something else than a value."""
 
 

@@ -130,10 +130,10 @@ def _first_due(connection: sqlite3.Connection) -> int | None:
             )
             below = 21
             while True:
-                top = f"SELECT max(priority) {pending} AND priority < ?"  # noqa: S608
+                top = f"SELECT max(priority) {pending} AND priority < ?"
                 below = connection.execute(top, (type_id, below)).fetchall()[0][0]
                 if below is None:
                     break
-                first = f"SELECT min(scheduled_for) {pending} AND priority = ?"  # noqa: S608
+                first = f"SELECT min(scheduled_for) {pending} AND priority = ?"
                 found.append(connection.execute(first, (type_id, below)).fetchall()[0][0])
     return min(found, default=None)

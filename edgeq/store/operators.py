@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import bindparam, delete, literal_column, select, update
 
 from edgeq.core.backoff import ErrorClass
 from edgeq.core.ids import unique_key
@@ -36,7 +36,9 @@ _LETTERS_RETRIED = (
     update(dead_letters)
     .where(
         dead_letters.c.job_id == bindparam("for_job"),
-        dead_letters.c.status.in_(("pending_review", "acknowledged")),
+        dead_letters.c.status.in_(
+            (literal_column("'pending_review'"), literal_column("'acknowledged'"))
+        ),
     )
     .values(status="retried")
 )

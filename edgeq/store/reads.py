@@ -65,7 +65,7 @@ _FEED_ENDS = select(func.min(changes.c.id), func.max(changes.c.id))
 _DECODE_CHANGES = msgspec.json.Decoder(tuple[q.Change, ...])
 
 
-def get_jobs(reader: Reader, query: q.GetJobs, now: int) -> Mapping[str, Job]:
+def get_jobs(reader: Reader, query: q.GetJobs) -> Mapping[str, Job]:
     found = {}
     for start in range(0, len(query.job_ids), 500):
         rows = reader.rows(_READ_MANY, ids=list(query.job_ids[start : start + 500]))
@@ -73,12 +73,12 @@ def get_jobs(reader: Reader, query: q.GetJobs, now: int) -> Mapping[str, Job]:
     return found
 
 
-def find_job(reader: Reader, query: q.FindJob, now: int) -> Job | None:
+def find_job(reader: Reader, query: q.FindJob) -> Job | None:
     rows = reader.rows(jobs_sql.READ_BY_KEY, unique_key=query.unique_key)
     return jobs_sql.job_from(rows[0]) if rows else None
 
 
-def list_jobs(reader: Reader, query: q.ListJobs, now: int) -> q.JobPage:
+def list_jobs(reader: Reader, query: q.ListJobs) -> q.JobPage:
     """A page, newest first: each arm is a seek on one index, and the arms are merged."""
     arms = _arms(reader, query.filter)
     if not arms:
@@ -194,7 +194,7 @@ def _before(query: q.ListJobs) -> str:
     return min(bounds, default=_LAST_ID)
 
 
-def list_logs(reader: Reader, query: q.ListLogs, now: int) -> q.LogPage:
+def list_logs(reader: Reader, query: q.ListLogs) -> q.LogPage:
     try:
         after = int(query.cursor or 0)
     except ValueError:
@@ -209,21 +209,21 @@ def _log_from(row: Any) -> LogEntry:
     return LogEntry(**fields | {"level": LogLevel(fields["level"])})
 
 
-def list_attempts(reader: Reader, query: q.ListAttempts, now: int) -> tuple[Attempt, ...]:
+def list_attempts(reader: Reader, query: q.ListAttempts) -> tuple[Attempt, ...]:
     names = Attempt.__struct_fields__
     rows = reader.rows(_READ_ATTEMPTS, job_id=query.job_id)
     return tuple(Attempt(**dict(zip(names, row, strict=True))) for row in rows)
 
 
-def list_types(reader: Reader, query: q.ListTypes, now: int) -> tuple[JobType, ...]:
+def list_types(reader: Reader, _query: q.ListTypes) -> tuple[JobType, ...]:
     return types_sql.read_all(reader)
 
 
-def get_config(reader: Reader, query: q.GetConfig, now: int) -> Mapping[str, object]:
+def get_config(reader: Reader, _query: q.GetConfig) -> Mapping[str, object]:
     return system_sql.read_config(reader)
 
 
-def list_runs(reader: Reader, query: q.ListRuns, now: int) -> tuple[q.RunRow, ...]:
+def list_runs(reader: Reader, query: q.ListRuns) -> tuple[q.RunRow, ...]:
     return tuple(map(_run_from, reader.rows(_READ_RUNS, at_most=query.limit)))
 
 
@@ -233,9 +233,9 @@ def _run_from(row: Row) -> q.RunRow:
     return q.RunRow(run_id, kind, worker_name, started_at, last_seen_at, ended_at, ticks, told)
 
 
-def get_stats(reader: Reader, query: q.GetStats, now: int) -> q.Stats:
+def get_stats(reader: Reader, _query: q.GetStats) -> q.Stats:
     types = types_sql.read_all(reader)
-    took = run_records.read_durations(reader, now)
+    took = run_records.read_durations(reader)
     return q.Stats(
         types=tuple(_stats_of(reader, each, took.get(each.name)) for each in types),
         next_due_at=run_records.first_due(reader, [t for t in types if t.is_claimable]),
@@ -260,7 +260,7 @@ def _stats_of(reader: Reader, job_type: JobType, took: Any) -> q.TypeStats:
     )
 
 
-def get_changes(reader: Reader, query: q.GetChanges, now: int) -> q.Changes:
+def get_changes(reader: Reader, query: q.GetChanges) -> q.Changes:
     oldest, newest = reader.rows(_FEED_ENDS)[0]
     if oldest is None:
         return q.Changes(position=query.after, changes=())
@@ -277,7 +277,7 @@ def get_changes(reader: Reader, query: q.GetChanges, now: int) -> q.Changes:
     )
 
 
-Answer = Callable[[Reader, Any, int], Any]
+Answer = Callable[[Reader, Any], Any]
 ANSWERS: dict[type[q.Query[Any]], Answer] = {
     q.GetJobs: get_jobs,
     q.FindJob: find_job,

@@ -128,7 +128,7 @@ def start(tx: Transaction, command: StartRun) -> RunStart:
     return RunStart(
         is_enabled=system_sql.is_enabled(tx.config),
         types=tuple(tx.types.by_name.values()),
-        durations=read_durations(tx, tx.now),
+        durations=read_durations(tx),
         config=tx.config,
         types_version=tx.types.version,
     )
@@ -168,10 +168,10 @@ def release(tx: Transaction, command: ReleaseRun) -> int:
     return len(rows)
 
 
-def read_durations(reader: Reader, now: int, step: str = "") -> Mapping[str, Histogram]:
+def read_durations(reader: Reader, step: str = "") -> Mapping[str, Histogram]:
     """How long each type took in the last day."""
     merged: dict[str, Histogram] = {}
-    since = now // HOUR_MS - _HOURS_USED
+    since = reader.now // HOUR_MS - _HOURS_USED
     for name, buckets in reader.rows(_READ_DURATIONS, step=step, since=since):
         merged[name] = merged.get(name, Histogram.EMPTY).merge(Histogram.from_json(buckets))
     return merged
@@ -189,7 +189,7 @@ def _add_durations(tx: Transaction, samples: Mapping[str, Histogram]) -> None:
 
 
 def _with_what_is_left(tx: Transaction, command: FinishRun) -> RunReport:
-    left = {t.name: count_due(tx, t, tx.now) for t in _claimable(tx.types)}
+    left = {t.name: count_due(tx, t) for t in _claimable(tx.types)}
     total = sum(left.values())
     deferred = sum(left.get(name, 0) for name in command.deferred)
     stopped = command.report.stopped
@@ -211,7 +211,7 @@ def _claimable(types: TypeBook) -> list[JobType]:
     return [t for t in types.by_name.values() if t.is_claimable]
 
 
-def count_due(reader: Reader, job_type: JobType, now: int) -> int:
+def count_due(reader: Reader, job_type: JobType) -> int:
     """Due jobs of a type, counted up to 10,000 and no further."""
     total = 0
     for index, priority in _priorities(reader, job_type):
@@ -220,7 +220,7 @@ def count_due(reader: Reader, job_type: JobType, now: int) -> int:
                 _COUNT_DUE[index],
                 type_id=job_type.id,
                 priority=priority,
-                now=now,
+                now=reader.now,
                 at_most=COUNTED_AT_MOST - total,
             )[0][0]
     return total

@@ -8,10 +8,12 @@ from typing import Any
 
 from sqlalchemy import bindparam, case, exists, insert, literal_column, null, select, update
 
-from edgeq.core.job_types import JobType
+from edgeq.core.backoff import ErrorClass
 from edgeq.core.jobs import Job, JobStatus
 from edgeq.core.moves import Settlement, Standing, settle
-from edgeq.core.outcomes import Completed
+from edgeq.core.outcomes import Completed, Failed, Outcome
+from edgeq.core.redaction import safe_message
+from edgeq.errors import EdgeqError, StoreError
 from edgeq.ports.commands import Applied, Note, Progress, Settled
 from edgeq.ports.queries import Change
 from edgeq.store import insert as job_insert
@@ -182,12 +184,29 @@ def _settle_one(tx: Transaction, run_id: str, each: Settled) -> Applied | None:
     if row is None:
         return None
     job = jobs_sql.job_from(row)
-    settlement = settle(each.outcome, standing_of(tx, job), now=tx.now, unit=each.unit)
+    outcome = _with_children(tx, each)
+    settlement = settle(outcome, standing_of(tx, job), now=tx.now, unit=each.unit)
     apply(tx, job, settlement, run_id)
-    if isinstance(each.outcome, Completed):
-        # What a handler enqueued exists exactly when its own success does.
-        job_insert.add(tx, each.children)
     return Applied(job.seq, settlement.status, settlement.scheduled_for, settlement.error_class)
+
+
+def _with_children(tx: Transaction, each: Settled) -> Outcome:
+    """Store what a handler enqueued: it exists exactly when the handler's own success does.
+
+    A child that is refused fails the attempt that wanted it, and nothing else of the cycle.
+    """
+    if not isinstance(each.outcome, Completed) or not each.children:
+        return each.outcome
+    savepoint = tx.savepoint()
+    try:
+        job_insert.add(tx, each.children)
+    except StoreError:
+        raise
+    except EdgeqError as refusal:
+        savepoint.undo()
+        return Failed(ErrorClass.TRANSIENT, safe_message(f"a child was refused: {refusal}"))
+    savepoint.keep()
+    return each.outcome
 
 
 def standing_of(tx: Transaction, job: Job) -> Standing:

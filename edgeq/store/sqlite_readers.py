@@ -28,8 +28,9 @@ _CONNECTIONS = 4
 class ConnectionReader:
     """Runs statements on a SQLAlchemy connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, now: int) -> None:
         self._connection = connection
+        self.now = now
 
     def rows(self, statement: Executable, **parameters: Any) -> list[Row]:
         return list(self._connection.execute(statement, parameters).fetchall())
@@ -58,7 +59,7 @@ class SqliteReaders:
         try:
             async with self._engine.connect() as connection:
                 return await connection.run_sync(
-                    lambda sync: answer(ConnectionReader(sync), query, now)
+                    lambda sync: answer(ConnectionReader(sync, now), query)
                 )
         except DBAPIError as error:
             if isinstance(error.orig, sqlite3.Error):

@@ -18,6 +18,9 @@ from edgeq.store.tables import audit, changes, config, guard
 class Reader(Protocol):
     """What reading needs: statements in, rows out."""
 
+    @property
+    def now(self) -> int: ...
+
     def rows(self, statement: Executable, **parameters: Any) -> list[Row]: ...
 
 

@@ -36,7 +36,7 @@ def test_input_and_output_are_decoded_on_demand() -> None:
 
 
 @pytest.mark.parametrize(("now", "gone"), [(99, False), (100, True), (101, True)])
-def test_a_result_is_gone_when_its_time_is_over(now: int, gone: bool) -> None:
+def test_a_result_is_gone_when_its_time_is_over(now: int, *, gone: bool) -> None:
     assert JOB.result_is_gone(now) is gone
     assert not msgspec.structs.replace(JOB, result_expires_at=None).result_is_gone(now)
 
