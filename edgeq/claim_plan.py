@@ -50,8 +50,7 @@ class ClaimPlanner:
 
     def plan(self, crew: Crew, *, elapsed: float, now: int) -> Claim | None:
         """A claim, or None when there is no room or the run keeps quiet for a suspect."""
-        at_most = self._jobs_left()
-        steps = claim_steps(self._limits.concurrency, self._reserved, crew.by_lane, at_most=at_most)
+        steps = claim_steps(self._limits.concurrency, self._reserved, crew.by_lane)
         in_flight = len(crew.running) + len(crew.ahead)
         if any(attempt.job.losses for attempt in crew.running.values()):
             return None
@@ -62,10 +61,10 @@ class ClaimPlanner:
             now=now,
         )
         types = self._admitted(crew, elapsed)
-        ahead = self._ahead(types, crew, at_most - sum(step.limit for step in steps))
+        ahead = self._ahead(types, crew)
         if wants == "nothing" or not types or not (steps or ahead):
             return None
-        return Claim(types, steps, ahead=ahead, in_flight=in_flight, wants=wants)
+        return Claim(types, steps, ahead=ahead, wants=wants, at_most=self._jobs_left())
 
     def heard(self, answer: CycleAnswer) -> None:
         self._is_first = False
@@ -79,15 +78,11 @@ class ClaimPlanner:
         return type_name in self._long
 
     def has_spent_its_jobs(self) -> bool:
-        return self._jobs_left() <= 0
+        return self._jobs_left() == 0
 
-    def _jobs_left(self) -> int:
+    def _jobs_left(self) -> int | None:
         most = self._limits.max_jobs
-        return (
-            AHEAD_AT_MOST + self._limits.concurrency
-            if most is None
-            else max(0, most - self._tally.claimed)
-        )
+        return None if most is None else max(0, most - self._tally.claimed)
 
     def _admitted(self, crew: Crew, elapsed: float) -> tuple[ClaimableType, ...]:
         long_running = sum(attempt.is_long for attempt in crew.running.values())
@@ -132,11 +127,11 @@ class ClaimPlanner:
     def _durations(self, name: str) -> Histogram:
         return self._known.get(name, Histogram.EMPTY).merge(self._tally.durations_of(name))
 
-    def _ahead(self, types: tuple[ClaimableType, ...], crew: Crew, room: int) -> int:
+    def _ahead(self, types: tuple[ClaimableType, ...], crew: Crew) -> int:
         """A suspect runs alone, and what is claimed ahead of it would be in its company."""
         if self._suspect_is_due or not any(each.ahead for each in types):
             return 0
-        return max(0, min(AHEAD_AT_MOST - len(crew.ahead), room))
+        return AHEAD_AT_MOST - len(crew.ahead)
 
 
 def _is_wanted(stored: JobType, limits: RunLimits) -> bool:

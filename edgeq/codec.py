@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any, get_origin, is_typeddict
+from typing import Any, get_args, get_origin
 
 import msgspec
 
@@ -78,8 +78,10 @@ class Codec:
 
 
 def _is_plain_dict(annotation: Any) -> bool:
-    is_dict = annotation is dict or get_origin(annotation) is dict
-    return is_dict and not is_typeddict(annotation)
+    """A dict that says nothing of its values needs no conversion."""
+    if get_origin(annotation) is dict:
+        return get_args(annotation) in ((str, Any), (str, object))
+    return annotation is dict
 
 
 def _where_and_why(message: str) -> tuple[str, str]:

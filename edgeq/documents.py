@@ -99,12 +99,12 @@ def log_document(entry: LogEntry) -> Document:
 
 
 def type_document(job_type: JobType) -> Document:
-    policy = {name: getattr(job_type.policy, name) for name in POLICY_FIELDS}
+    policy = _plain(job_type.policy)
     schema = job_type.policy.input_schema
     return {
         "id": job_type.id,
         "name": job_type.name,
-        **msgspec.to_builtins(policy),
+        **{name: policy[name] for name in POLICY_FIELDS},
         "input_schema": None if schema is None else json.loads(schema),
         "is_enabled": job_type.is_enabled,
         "is_paused": job_type.is_paused,
@@ -115,7 +115,7 @@ def type_document(job_type: JobType) -> Document:
 
 
 def report_document(report: RunReport) -> Document:
-    return _with_readable_time(msgspec.to_builtins(report))
+    return _with_readable_time(_plain(report))
 
 
 def run_document(run: RunRow) -> Document:
@@ -148,6 +148,12 @@ def _type_stats_document(stats: TypeStats) -> Document:
         "p95_ms": stats.p95_ms,
         "p99_ms": stats.p99_ms,
     }
+
+
+def _plain(value: msgspec.Struct) -> Document:
+    """As JSON has it: lists instead of tuples, texts instead of enumerations."""
+    document: Document = msgspec.json.decode(msgspec.json.encode(value))
+    return document
 
 
 def _with_readable_time(report: Mapping[str, Any]) -> Document:

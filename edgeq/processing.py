@@ -18,7 +18,15 @@ from edgeq.crew import UNWIND_SECONDS, Crew
 from edgeq.errors import StoreBusy, StoreError, StoreFull
 from edgeq.events import ClockJumped, Event, JobMoved, LockWasLost
 from edgeq.ports.clock import Chance, Clock
-from edgeq.ports.commands import Applied, Cycle, CycleAnswer, Held, RunStart, Settled
+from edgeq.ports.commands import (
+    Applied,
+    Claim,
+    Cycle,
+    CycleAnswer,
+    Held,
+    RunStart,
+    Settled,
+)
 from edgeq.ports.store import LockWatch, Store
 from edgeq.registry import Registry
 from edgeq.tally import RunTally
@@ -185,7 +193,7 @@ class Shift:
             self.stopped = Stop.DISABLED
         if cycle.claim is not None:
             self.planner.heard(answer)
-            self._is_dry = len(answer.claimed) < sum(s.limit for s in cycle.claim.steps)
+            self._is_dry = len(answer.claimed) < _wanted(cycle.claim)
             self._next_claim = self._elapsed() + (_POLL_SECONDS if self._is_dry else 0.0)
         if answer.claimed and self._around.has_listeners():
             self._announce_claims(answer.claimed)
@@ -355,3 +363,9 @@ class Shift:
                 error,
             )
         )
+
+
+def _wanted(claim: Claim) -> int:
+    """How many jobs a claim brings when there are enough."""
+    free = sum(step.limit for step in claim.steps)
+    return free if claim.at_most is None else min(free, claim.at_most)

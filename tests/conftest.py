@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
@@ -32,8 +33,10 @@ class Backend(Protocol):
 
 
 class SqliteBackend:
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "queue.db"
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self._path: Path = request.getfixturevalue("tmp_path") / "queue.db"
+        # Migrating takes a hundred times as long as opening, and test_schema.py looks at it.
+        shutil.copy(request.getfixturevalue("migrated_file"), self._path)
 
     def store(self, clock: Clock) -> Store:
         return SqliteStore(f"sqlite:///{self._path}", clock, durable=False)
@@ -43,7 +46,7 @@ class SqliteBackend:
             return connection.execute(statement, parameters).fetchall()
 
 
-BACKENDS: dict[str, Callable[[Path], Backend]] = {
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Backend]] = {
     "sqlite": SqliteBackend,
 }
 
@@ -61,9 +64,19 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty queue, closed: to be copied."""
+    path = tmp_path_factory.mktemp("migrated") / "queue.db"
+    store = SqliteStore(f"sqlite:///{path}", FakeClock())
+    store.open_blocking()
+    store.close_blocking()
+    return path
+
+
 @pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-    return BACKENDS[request.param](tmp_path)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return BACKENDS[request.param](request)
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def enqueue(
     """
     given = reference | {name: value for name, value in options.items() if value is not None}
     if bulk is None:
-        _enqueue_one(invocation, type_name, json_value(input_json or "{}"), given)
+        _enqueue_one(invocation, type_name, json_value("{}" if input_json is None else input_json), given)
     elif input_json is not None or "idempotency_key" in given:
         raise click.UsageError("--bulk has its inputs in a file, and they cannot share one --key.")
     else:

@@ -109,10 +109,11 @@ _COMMON = (
     ),
     click.option(
         "--log-level",
+        metavar="LEVEL",
         type=click.Choice(LEVELS, case_sensitive=False),
         expose_value=False,
         callback=_merge,
-        help="What is logged to stderr.  [EDGEQ_LOG_LEVEL; default: warning]",
+        help="debug, info, warning or error, to stderr.  [EDGEQ_LOG_LEVEL; default: warning]",
     ),
 )
 

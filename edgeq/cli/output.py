@@ -94,9 +94,15 @@ def visible(text: str) -> str:
 
 
 def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return visible(("no", "yes")[value] if isinstance(value, bool) else str(value))
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return ", ".join(map(_cell, value)) or "-"
+        case _:
+            return visible(str(value))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], painted: int | None = None) -> str:

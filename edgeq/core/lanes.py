@@ -21,25 +21,19 @@ class ClaimStep:
 
 
 def claim_steps(
-    concurrency: int, reserved: Mapping[str, int], running: Mapping[str, int], *, at_most: int
+    concurrency: int, reserved: Mapping[str, int], running: Mapping[str, int]
 ) -> tuple[ClaimStep, ...]:
     """What is free: each lane's reserved slots first, then those that take any lane.
 
     A job of a lane sits in its lane's reserved slots while there are some, so nothing has to
     remember which slot a job was given.
     """
-    steps = []
-    left = at_most
-    for lane, slots in reserved.items():
-        free = min(slots - running.get(lane, 0), left)
-        if free > 0:
-            steps.append(ClaimStep(lane, free))
-            left -= free
+    free: dict[str | None, int] = {
+        lane: slots - running.get(lane, 0) for lane, slots in reserved.items()
+    }
     in_open_slots = sum(max(0, n - reserved.get(lane, 0)) for lane, n in running.items())
-    free = min(concurrency - sum(reserved.values()) - in_open_slots, left)
-    if free > 0:
-        steps.append(ClaimStep(None, free))
-    return tuple(steps)
+    free[None] = open_slots(concurrency, reserved) - in_open_slots
+    return tuple(ClaimStep(lane, slots) for lane, slots in free.items() if slots > 0)
 
 
 def open_slots(concurrency: int, reserved: Mapping[str, int]) -> int:

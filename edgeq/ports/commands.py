@@ -95,8 +95,8 @@ class Claim:
     types: tuple[ClaimableType, ...]
     steps: tuple[ClaimStep, ...]
     ahead: int = 0
-    in_flight: int = 0
     wants: str = "others"
+    at_most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

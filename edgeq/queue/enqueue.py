@@ -226,9 +226,11 @@ def _moment(name: str, value: Moment) -> int:
         return round(value.timestamp() * 1000)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**47:
         return value
+    if not isinstance(value, str):
+        raise InvalidInput.at(name, f"is not a time: {value!r}")
     try:
-        return parse_time_ms(value)  # type: ignore[arg-type]
-    except (BadSetting, TypeError) as wrong:
+        return parse_time_ms(value)
+    except BadSetting as wrong:
         raise InvalidInput.at(name, f"is not a time: {wrong}") from wrong
 
 

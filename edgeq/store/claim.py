@@ -116,6 +116,9 @@ _EXPIRE = (
 )
 
 
+_NO_LIMIT = 1_000_000
+
+
 class Selection:
     """One claim being made up: what was picked so far, and how much room each type has left."""
 
@@ -127,13 +130,16 @@ class Selection:
             if wanted.name in tx.types.by_name and tx.types.by_name[wanted.name].is_claimable
         ]
         self._room = {wanted.name: _room(tx, wanted, stored) for wanted, stored in self._wanted}
+        self._at_most = _NO_LIMIT if claim.at_most is None else claim.at_most
         self._seen: set[int] = set()
         self.picked: list[ClaimedJob] = []
         self.expired: list[ClaimedJob] = []
 
     def fill(self, step: ClaimStep, *, index: str = READY, ahead: bool = False) -> None:
         """Pick up to the step's limit, highest priority first, then by due time."""
-        limit = step.limit
+        limit = min(step.limit, self._at_most - len(self.picked))
+        if limit <= 0:
+            return
         eligible = [
             (wanted, stored)
             for wanted, stored in self._wanted

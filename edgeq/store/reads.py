@@ -21,6 +21,9 @@ from edgeq.store.system_sql import Reader
 from edgeq.store.tables import LISTED, attempts, changes, job_types, jobs, logs, runs
 
 _LAST_ID = "~"  # sorts after every id
+_LARGEST = 2**63 - 1
+# SQLite joins at most 500 selects into one.
+ARMS_AT_ONCE = 210
 _READ_MANY = jobs_sql.select_jobs().where(jobs.c.id.in_(bindparam("ids", expanding=True)))
 _LOG_FIELDS = LogEntry.__struct_fields__
 _READ_LOGS = (
@@ -84,17 +87,27 @@ def list_jobs(reader: Reader, query: q.ListJobs) -> q.JobPage:
     if not arms:
         return q.JobPage((), None)
     rest = _rest(query.filter, _before(query))
-    ids = [
-        _arm(index, [*conditions, *rest], query.limit + 1).subquery() for index, conditions in arms
+    parts = [
+        _newest(arms[start : start + ARMS_AT_ONCE], rest, query.limit + 1)
+        for start in range(0, len(arms), ARMS_AT_ONCE)
     ]
-    merged = union_all(*(select(arm.c.id) for arm in ids)).subquery()
-    page = select(merged.c.id).distinct().order_by(merged.c.id.desc()).limit(query.limit + 1)
+    page: Any = parts[0]
+    if len(parts) > 1:
+        ids = {row[0] for part in parts for row in reader.rows(part)}
+        page = sorted(ids, reverse=True)[: query.limit + 1]
     rows = reader.rows(jobs_sql.select_jobs().where(jobs.c.id.in_(page)).order_by(jobs.c.id.desc()))
     items = tuple(map(jobs_sql.job_from, rows[: query.limit]))
     return q.JobPage(items, items[-1].id if len(rows) > query.limit else None)
 
 
 Arm = tuple[str | None, list[ColumnElement[bool]]]
+
+
+def _newest(arms: list[Arm], rest: list[ColumnElement[bool]], limit: int) -> Select[tuple[str]]:
+    """The newest ids of several arms, each of which has them in order."""
+    each = [_arm(index, [*conditions, *rest], limit).subquery() for index, conditions in arms]
+    merged = union_all(*(select(arm.c.id) for arm in each)).subquery()
+    return select(merged.c.id).distinct().order_by(merged.c.id.desc()).limit(limit)
 
 
 def _arm(
@@ -168,6 +181,10 @@ def _rest(wanted: q.JobFilter, before: str) -> list[ColumnElement[bool]]:
         value = getattr(wanted, name)
         if value is not None:
             conditions.append(jobs.c[name] == literal(str(value)))
+    for name in ("idempotency_key", "correlation_id"):
+        value = getattr(wanted, name)
+        if value is not None:
+            conditions.append(func.coalesce(jobs.c[name], jobs.c.id) == value)
     if (wanted.type, wanted.category, wanted.lane) != (None, None, None):
         conditions.append(jobs.c.job_type_id.in_(_type_ids(wanted)))
     return conditions
@@ -197,6 +214,8 @@ def _before(query: q.ListJobs) -> str:
 def list_logs(reader: Reader, query: q.ListLogs) -> q.LogPage:
     try:
         after = int(query.cursor or 0)
+        if not 0 <= after <= _LARGEST:
+            raise ValueError
     except ValueError:
         raise InvalidInput.at("cursor", "is not one that a list has given out") from None
     rows = reader.rows(_READ_LOGS, job_id=query.job_id, after=after, at_most=query.limit + 1)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.expression import Executable
 
@@ -33,10 +33,13 @@ COUNT_TYPES_VERSION = update(guard).values(types_version=guard.c.types_version +
 COUNT_CONFIG_VERSION = update(guard).values(config_version=guard.c.config_version + 1)
 
 WRITE_FEED = insert(changes).values(at=bindparam("at"), changes=bindparam("changes"))
-# The feed is ordered by id and almost by time: only its oldest end is looked at.
+# The feed is ordered by id and almost by time: only its oldest end is looked at. Its newest row
+# stays, so that a reader who is far behind can be told so.
 _oldest = select(changes.c.id).order_by(changes.c.id).limit(256).subquery()
 TRIM_FEED = delete(changes).where(
-    changes.c.id.in_(select(_oldest.c.id)), changes.c.at < bindparam("before")
+    changes.c.id.in_(select(_oldest.c.id)),
+    changes.c.at < bindparam("before"),
+    changes.c.id < select(func.max(changes.c.id)).scalar_subquery(),
 )
 
 _READ_CONFIG = select(config.c.key, config.c.value)

@@ -83,13 +83,16 @@ async def test_a_job_is_claimed_once_its_time_has_come_and_not_before(
     assert (len(early.claimed), len(due.claimed)) == (0, 1)
 
 
-@pytest.mark.parametrize("switch", [{"is_paused": True}, {"is_enabled": False}])
+@pytest.mark.parametrize(
+    "switch",
+    [ChangeType("noop", BOSS, is_paused=True), ChangeType("noop", BOSS, is_enabled=False)],
+)
 async def test_a_paused_or_disabled_type_is_not_claimed_until_it_is_switched_on(
-    store: Store, new_job: JobBuilder, registered: Register, switch: dict[str, bool]
+    store: Store, new_job: JobBuilder, registered: Register, switch: ChangeType
 ) -> None:
     await registered(store, "noop", "other")
     await insert(store, new_job(priority=20), new_job("other"))
-    await store.write(ChangeType("noop", BOSS, **switch))
+    await store.write(switch)
 
     off = await claim(store, "noop", "other")
     await store.write(ChangeType("noop", BOSS, is_paused=False, is_enabled=True))

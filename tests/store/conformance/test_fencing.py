@@ -81,9 +81,7 @@ async def released_and_claimed(store: Store, clock: FakeClock, job_id: str) -> N
     assert (await get(store, job_id)).locked_by == NEW
 
 
-async def released_and_claimed_by_the_same_run(
-    store: Store, clock: FakeClock, job_id: str
-) -> None:
+async def released_and_claimed_by_the_same_run(store: Store, clock: FakeClock, job_id: str) -> None:
     await store.write(ReleaseJob(job_id, BOSS))
     await claim(store, run=OLD)
     assert (await get(store, job_id)).locked_by == OLD

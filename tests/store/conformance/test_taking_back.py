@@ -70,11 +70,15 @@ async def test_the_third_loss_fails_the_job_and_leaves_a_letter(
         await claim(store, wants="suspect")
         clock.advance(60)
         await claim(store, slots=0)
-        job = await get(store, job_id)
-        seen.append((job.status, job.losses))
+        seen.append(await get(store, job_id))
 
+    job = seen[-1]
     letters = backend.sql("SELECT error_class, status FROM dead_letters WHERE job_id = ?", job_id)
-    assert seen == [(JobStatus.PENDING, 1), (JobStatus.PENDING, 2), (JobStatus.FAILED, 3)]
+    assert [(job.status, job.losses) for job in seen] == [
+        (JobStatus.PENDING, 1),
+        (JobStatus.PENDING, 2),
+        (JobStatus.FAILED, 3),
+    ]
     assert (job.error_class, job.completed_at) == ("worker_lost", clock.now())
     assert letters == [("worker_lost", "pending_review")]
     assert len(await store.read(ListAttempts(job_id))) == 3

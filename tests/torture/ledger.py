@@ -1,0 +1,86 @@
+"""The ledger: what handlers say they did, in a file that edgeq knows nothing of."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import cache, cached_property
+from pathlib import Path
+
+LEDGER = "TORTURE_LEDGER"
+
+
+class Event(StrEnum):
+    """What a handler can say."""
+
+    START = "start"
+    END = "end"
+    LOST = "lost"  # ctx.lost was true
+    REFUSED = "refused"  # a late ctx.log or ctx.progress raised LockLost
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line; `at` is in nanoseconds of a clock that all processes share."""
+
+    event: Event
+    pid: int
+    job_id: str
+    attempt: int
+    fence: int
+    losses: int
+    at: int
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All that was said; a line that a kill tore apart is only counted."""
+
+    entries: tuple[Entry, ...]
+    torn: int = 0
+
+    @cached_property
+    def by_job(self) -> dict[str, list[Entry]]:
+        found: defaultdict[str, list[Entry]] = defaultdict(list)
+        for entry in self.entries:
+            found[entry.job_id].append(entry)
+        return found
+
+    def of(self, event: Event, job_id: str | None = None) -> list[Entry]:
+        among: Iterable[Entry] = self.entries if job_id is None else self.by_job.get(job_id, ())
+        return [entry for entry in among if entry.event is event]
+
+    def pids(self, event: Event = Event.START) -> set[int]:
+        return {entry.pid for entry in self.of(event)}
+
+
+def read(path: Path) -> Ledger:
+    entries = []
+    torn = 0
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        if not line:
+            continue
+        try:
+            fields = json.loads(line)
+        except ValueError:
+            torn += 1
+        else:
+            entries.append(Entry(**fields | {"event": Event(fields["event"])}))
+    return Ledger(tuple(entries), torn)
+
+
+def write(event: Event, *, job_id: str, attempt: int, fence: int, losses: int) -> None:
+    """Add a line with one write: lines of several processes do not mix."""
+    entry = Entry(event, os.getpid(), job_id, attempt, fence, losses, time.monotonic_ns())
+    # A newline on both sides: what a kill leaves of a line spoils no other.
+    os.write(_descriptor(), b"\n%s\n" % json.dumps(asdict(entry)).encode())
+
+
+@cache
+def _descriptor() -> int:
+    return os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
