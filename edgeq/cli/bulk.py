@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
 import tempfile
@@ -23,19 +24,23 @@ if TYPE_CHECKING:
 STORED_AT_ONCE = 1_000
 
 
-async def enqueue_file(queue: Queue, type_name: str, file: str, options: dict[str, Any]) -> int:
+async def enqueue_lines(
+    queue: Queue, type_name: str, lines: IO[bytes], options: dict[str, Any]
+) -> int:
     """Store a job for each line that is not blank; answers how many."""
-    with _rewindable(file) as lines:
-        count = _check(queue, type_name, lines, options)
-        lines.seek(0)
-        # Lines that somebody has added meanwhile were not checked.
-        await _store(queue, type_name, islice(_inputs(lines), count), count, options)
+    count = await _check(queue, type_name, lines, options)
+    lines.seek(0)
+    # Lines that somebody has added meanwhile were not checked.
+    await _store(queue, type_name, islice(_inputs(lines), count), count, options)
     return count
 
 
 @contextmanager
-def _rewindable(file: str) -> Iterator[IO[bytes]]:
-    """The file, or a copy of what can be read only once."""
+def rewindable(file: str) -> Iterator[IO[bytes]]:
+    """The file, or a copy of what can be read only once.
+
+    For use outside of the event loop, which would keep Ctrl-C from whoever waits for a pipe.
+    """
     with ExitStack() as open_files:
         source = standard_input() if file == "-" else open_files.enter_context(_opened(file))
         if file == "-" or not source.seekable():
@@ -50,12 +55,14 @@ def _opened(file: str) -> IO[bytes]:
     return Path(file).open("rb")
 
 
-def _check(queue: Queue, type_name: str, lines: IO[bytes], options: dict[str, Any]) -> int:
+async def _check(queue: Queue, type_name: str, lines: IO[bytes], options: dict[str, Any]) -> int:
     count = 0
     for number, value in _inputs(lines):
         with _naming_the_line(number):
             queue.prepare(type_name, value, **options)
         count += 1
+        if count % STORED_AT_ONCE == 0:
+            await asyncio.sleep(0)  # Ctrl-C is heard here
     return count
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgeq.cli.bulk import enqueue_file
+from edgeq.cli.bulk import enqueue_lines, rewindable
 from edgeq.cli.invocation import Invocation, ask, common_options
 from edgeq.cli.output import paint, print_json, say
 from edgeq.cli.values import json_value, reference
@@ -57,7 +57,9 @@ def enqueue(
     """
     given = reference | {name: value for name, value in options.items() if value is not None}
     if bulk is None:
-        _enqueue_one(invocation, type_name, json_value("{}" if input_json is None else input_json), given)
+        _enqueue_one(
+            invocation, type_name, json_value("{}" if input_json is None else input_json), given
+        )
     elif input_json is not None or "idempotency_key" in given:
         raise click.UsageError("--bulk has its inputs in a file, and they cannot share one --key.")
     else:
@@ -92,11 +94,12 @@ def _answer_document(answer: Enqueued) -> Document:
 def _enqueue_lines(
     invocation: Invocation, type_name: str, file: str, options: dict[str, Any]
 ) -> None:
-    enqueued = ask(
-        invocation,
-        lambda queue: enqueue_file(queue, type_name, file, options),
-        with_handlers=True,
-    )
+    with rewindable(file) as lines:
+        enqueued = ask(
+            invocation,
+            lambda queue: enqueue_lines(queue, type_name, lines, options),
+            with_handlers=True,
+        )
     if invocation.as_json:
         print_json({"enqueued": enqueued})
     else:

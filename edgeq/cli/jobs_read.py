@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgeq.cli.invocation import Invocation, ask, common_options
+from edgeq.cli.job_views import JOB_COLUMNS, attempts_table, job_fields, job_row, log_table
 from edgeq.cli.output import (
-    age,
     fields,
-    moment,
     note,
     pretty_json,
     print_json,
     say,
     table,
 )
-from edgeq.core.jobs import Attempt, Job, LogEntry
-from edgeq.core.times import format_time
+from edgeq.core.jobs import Attempt, Job
 from edgeq.documents import (
     error_document,
     job_details,
@@ -63,8 +61,8 @@ def list_jobs(invocation: Invocation, *, limit: int, cursor: str | None, **filte
         print_json(page_document(map(job_document, page.items), page.next_cursor))
         return
     _say_rows(
-        ("id", "type", "status", "priority", "attempt", "created", "due", "error"),
-        [_job_row(job, now) for job in page.items],
+        JOB_COLUMNS,
+        [job_row(job, now) for job in page.items],
         "No jobs.",
     )
     _note_more(page.next_cursor)
@@ -85,14 +83,14 @@ def show(invocation: Invocation, job_id: str) -> None:
     if invocation.as_json:
         print_json(job_details(job, attempts, log.items))
         return
-    say(fields(_job_fields(job, now)))
+    say(fields(job_fields(job, now)))
     for name, value in (("Input", job.input), ("Output", job.output)):
         if value is not None:
             say(f"\n{name}\n{pretty_json(value)}")
     if attempts:
-        say(f"\nAttempts that did not simply succeed\n{_attempts_table(attempts, now)}")
+        say(f"\nAttempts that did not simply succeed\n{attempts_table(attempts, now)}")
     if log.items:
-        say(f"\nLog\n{_log_table(log.items)}")
+        say(f"\nLog\n{log_table(log.items)}")
     if log.next_cursor is not None:
         note(f"There is more: edgeq jobs logs {job_id} --cursor {log.next_cursor}")
 
@@ -114,7 +112,7 @@ def logs(invocation: Invocation, job_id: str, *, limit: int, cursor: str | None)
         print_json(page_document(map(log_document, page.items), page.next_cursor))
         return
     if page.items:
-        say(_log_table(page.items))
+        say(log_table(page.items))
     else:
         note("The log is empty.")
     _note_more(page.next_cursor)
@@ -155,58 +153,3 @@ def _say_rows(headers: tuple[str, ...], rows: list[tuple[object, ...]], nothing:
 def _note_more(next_cursor: str | None) -> None:
     if next_cursor is not None:
         note(f"There is more: add --cursor {next_cursor}")
-
-
-def _job_row(job: Job, now: int) -> tuple[object, ...]:
-    attempt = f"{job.attempt}/{job.max_retries + 1}"
-    due = age(job.scheduled_for, now) if job.status in ("pending", "blocked") else "-"
-    created = age(job.created_at, now)
-    return job.id, job.type, job.status, job.priority, attempt, created, due, job.error_class
-
-
-def _job_fields(job: Job, now: int) -> list[tuple[str, object]]:
-    error = None if job.error_class is None else f"{job.error_class}: {job.error_message}"
-    progress = (
-        f"{job.progress} %"
-        if job.current_stage is None
-        else (f"{job.progress} % ({job.current_stage})")
-    )
-    about = None if job.reference_type is None else f"{job.reference_type}:{job.reference_id}"
-    return [
-        ("id", job.id),
-        ("type", job.type),
-        ("category", job.category),
-        ("lane", job.lane),
-        ("status", job.status),
-        ("review", job.review_reason),
-        ("error", error),
-        ("progress", progress),
-        ("attempt", f"{job.attempt} of {job.max_retries + 1}"),
-        ("priority", job.priority),
-        ("created", moment(job.created_at, now)),
-        ("due", moment(job.scheduled_for, now)),
-        ("started", moment(job.started_at, now)),
-        ("completed", moment(job.completed_at, now)),
-        ("key", job.stored_idempotency_key),
-        ("tenant", job.tenant_id),
-        ("correlation", job.stored_correlation_id),
-        ("reference", about),
-        ("parent", job.parent_job_id),
-        ("batch", job.batch_id),
-    ]
-
-
-def _attempts_table(attempts: tuple[Attempt, ...], now: int) -> str:
-    rows = [
-        (each.attempt, each.outcome, age(each.ended_at, now), each.error_class, each.error_message)
-        for each in attempts
-    ]
-    return table(("attempt", "outcome", "ended", "class", "error"), rows)
-
-
-def _log_table(entries: tuple[LogEntry, ...]) -> str:
-    rows = [
-        (format_time(e.created_at), e.level, e.attempt, e.stage, e.message, e.details)
-        for e in entries
-    ]
-    return table(("at", "level", "attempt", "stage", "message", "details"), rows)

@@ -195,11 +195,8 @@ class TestBulk:
         ended = edgeq("enqueue", "echo", "--bulk", "in.jsonl", "--priority", "3", "--json")
 
         assert (ended.code, ended.json, ended.err) == (0, {"enqueued": 3}, "")
-        assert [(job["input"]["text"], job["priority"]) for job in edgeq.jobs()[::-1]] == [
-            ("a", 3),
-            ("b", 3),
-            ("c", 3),
-        ]
+        stored = {(job["input"]["text"], job["priority"]) for job in edgeq.jobs()}
+        assert stored == {("a", 3), ("b", 3), ("c", 3)}
 
     def test_lines_can_come_from_stdin(self, edgeq: CommandLine) -> None:
         ended = edgeq("enqueue", "echo", "--bulk", "-", stdin='{"text": "a"}\n{"text": "b"}\n')

@@ -156,7 +156,7 @@ class TestShow:
         error = {"class": "non_retryable", "message": "it cannot be done"}
         assert shown["error"] == error
         assert [(a["outcome"], a["error"]) for a in shown["attempts"]] == [("failed", error)]
-        assert "error     non_retryable: it cannot be done" in plain
+        assert "error      non_retryable: it cannot be done" in plain
         assert "Attempts that did not simply succeed" in plain
 
     def test_is_readable(self, edgeq: CommandLine) -> None:

@@ -88,14 +88,14 @@ def test_arguments_that_are_no_text_are_refused(edgeq: CommandLine) -> None:
 def test_a_terminal_without_the_characters_gets_escapes(
     edgeq: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = edgeq.enqueue("anything", '{"a": "grüße"}')
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    job_id = edgeq.enqueue("anything", '{"a": "日"}')
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
 
     process = start(edgeq, "jobs", "show", job_id)
     out, _ = process.communicate()
 
     assert process.returncode == 0
-    assert b"gr\\xfc\\xdfe" in out
+    assert b'"a": "\\u65e5"' in out
 
 
 def test_process_jobs_is_edgeq_process(edgeq: CommandLine) -> None:

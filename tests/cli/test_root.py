@@ -97,6 +97,8 @@ def test_without_a_handlers_folder_only_stored_types_are_known(edgeq: CommandLin
 
 
 def test_logs_go_to_stderr_one_line_each(edgeq: CommandLine) -> None:
+    edgeq("migrate")
+
     ended = edgeq("enqueue", "anything", "--log-level", "info", "--json")
 
     (line,) = ended.err.splitlines()

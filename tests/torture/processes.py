@@ -52,6 +52,7 @@ class Limits:
     budget: float
     grace: float
     concurrency: int = 8
+    fast_slots: int = 3
 
     @property
     def lock_seconds(self) -> float:
@@ -63,6 +64,7 @@ class Limits:
             *("--budget", f"{self.budget:g}"),
             *("--grace", f"{self.grace:g}"),
             *("--concurrency", f"{self.concurrency}"),
+            *("--fast-slots", f"{self.fast_slots}"),
         ]
 
 
