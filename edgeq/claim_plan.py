@@ -20,6 +20,8 @@ from edgeq.ports.commands import Claim, ClaimableType, CycleAnswer, RunStart
 from edgeq.registry import AnyHandler
 from edgeq.tally import RunTally
 
+CHILD_START_SECONDS = 1.0
+
 
 class ClaimPlanner:
     """Turns the state of a run into a claim, by the pure rules of the core."""
@@ -30,6 +32,9 @@ class ClaimPlanner:
         handlers: Mapping[str, AnyHandler],
         start: RunStart,
         tally: RunTally,
+        *,
+        can_isolate: bool,
+        takes_last_chance: bool,
     ) -> None:
         self._limits = limits
         self._tally = tally
@@ -44,7 +49,13 @@ class ClaimPlanner:
         ]
         self._quarantine = Quarantine()
         self._suspect_is_due = False
+        self._last_chance_is_due = False
+        # Where no child would have the time to start and to work, a suspect only runs alone.
+        self._isolates = can_isolate and limits.budget >= 3 * CHILD_START_SECONDS
+        self._gave_up_isolating = False
+        self._takes_last_chance = takes_last_chance
         self._is_first = True
+        self.nothing_fits = False
         self._long: set[str] = set()
         self.deferred: set[str] = set()
 
@@ -54,25 +65,46 @@ class ClaimPlanner:
         in_flight = len(crew.running) + len(crew.ahead)
         if any(attempt.job.losses for attempt in crew.running.values()):
             return None
+        if self._takes_last_chance:
+            types = self._admitted(crew, elapsed)
+            return Claim(types, steps, wants="last_chance", at_most=1, isolates=True)
         self._quarantine, wants = next_claim(
             self._quarantine,
-            suspect_is_due=self._suspect_is_due,
+            suspect_is_due=self.waits_for_suspect,
             in_flight=in_flight,
             now=now,
         )
         types = self._admitted(crew, elapsed)
+        self.nothing_fits = not types and in_flight == 0
         ahead = self._ahead(types, crew)
         if wants == "nothing" or not types or not (steps or ahead):
             return None
-        return Claim(types, steps, ahead=ahead, wants=wants, at_most=self._jobs_left())
+        return Claim(
+            types,
+            steps,
+            ahead=ahead,
+            wants=wants,
+            at_most=self._jobs_left(),
+            isolates=self._isolates,
+        )
 
     def heard(self, answer: CycleAnswer) -> None:
         self._is_first = False
         self._suspect_is_due = answer.suspect_is_due
+        self._last_chance_is_due = answer.last_chance_is_due and not self._gave_up_isolating
 
     @property
     def waits_for_suspect(self) -> bool:
-        return self._suspect_is_due
+        return self._suspect_is_due or self._last_chance_is_due
+
+    def wants_isolation(self, crew: Crew) -> bool:
+        """Whether it is time to give a job on its last chance a process of its own."""
+        return self._last_chance_is_due and not crew.running and not crew.ahead
+
+    def isolated(self, *, gives_up: bool) -> None:
+        """It was tried, or is left to a later run; the next claim says whether another waits."""
+        self._last_chance_is_due = False
+        self._gave_up_isolating = gives_up
 
     def is_long(self, type_name: str) -> bool:
         return type_name in self._long
@@ -129,7 +161,7 @@ class ClaimPlanner:
 
     def _ahead(self, types: tuple[ClaimableType, ...], crew: Crew) -> int:
         """A suspect runs alone, and what is claimed ahead of it would be in its company."""
-        if self._suspect_is_due or not any(each.ahead for each in types):
+        if self.waits_for_suspect or not any(each.ahead for each in types):
             return 0
         return AHEAD_AT_MOST - len(crew.ahead)
 

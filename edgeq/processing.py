@@ -3,54 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from edgeq.attempt import Attempt, Journal, StopReason, Workplace
-from edgeq.claim_plan import ClaimPlanner
+from edgeq.claim_plan import CHILD_START_SECONDS, ClaimPlanner
 from edgeq.core.clock_jumps import ClockWatch
-from edgeq.core.jobs import ClaimedJob, JobStatus, NewJob
+from edgeq.core.jobs import ClaimedJob
 from edgeq.core.outcomes import Failed, Interrupted, NotStarted, Outcome
 from edgeq.core.runs import RunLimits, Stop
 from edgeq.crew import UNWIND_SECONDS, Crew
 from edgeq.errors import StoreBusy, StoreError, StoreFull
-from edgeq.events import ClockJumped, Event, JobMoved, LockWasLost
-from edgeq.ports.clock import Chance, Clock
 from edgeq.ports.commands import (
-    Applied,
     Claim,
     Cycle,
     CycleAnswer,
     Held,
+    LoseRun,
     RunStart,
     Settled,
 )
-from edgeq.ports.store import LockWatch, Store
-from edgeq.registry import Registry
+from edgeq.ports.store import LockWatch
+from edgeq.run_news import RunNews
+from edgeq.surroundings import Surroundings
 from edgeq.tally import RunTally
 
 LOCK_LIFE_MS = 60_000
 _LOCK_MARGIN_MS = 1_000
 _NOTE_SECONDS = 0.2
 _POLL_SECONDS = 1.0
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a run is given: everything that it touches."""
-
-    store: Store
-    registry: Registry
-    clock: Clock
-    chance: Chance
-    announce: Callable[[Event], None]
-    # Whether anybody would notice an ordinary move: at 20,000 jobs a second, not telling pays.
-    has_listeners: Callable[[], bool]
-    prepare_child: Callable[..., NewJob]
-    new_id: Callable[[], str]
-    worker_name: str = ""
 
 
 class Shift:
@@ -66,6 +48,7 @@ class Shift:
         *,
         began: float,
         state: Any,
+        takes_last_chance: bool = False,
     ) -> None:
         self.id = run_id
         self._around = around
@@ -76,6 +59,7 @@ class Shift:
         self._began = began
         self._budget_ends = began + limits.budget
         self._interrupts_at = began + limits.seconds
+        self._news = RunNews(run_id, around)
         self._settled: list[tuple[Settled, Attempt | None]] = []
         self.stopped: Stop | None = None
         self._interrupts_for = StopReason.BUDGET
@@ -88,7 +72,14 @@ class Shift:
         self._wake = asyncio.Event()
         self._notes_due: float | None = None
         self._journal = Journal(self._note_was_added, self._store.now)
-        self.planner = ClaimPlanner(limits, around.registry.handlers, start, tally)
+        self.planner = ClaimPlanner(
+            limits,
+            around.registry.handlers,
+            start,
+            tally,
+            can_isolate=around.isolate is not None,
+            takes_last_chance=takes_last_chance,
+        )
         self._crew = self._assemble(state, start.config)
         self.left: list[Attempt] = []
         self._late: asyncio.Task[None] | None = None
@@ -136,6 +127,9 @@ class Shift:
             cycle = self._next_cycle()
             if cycle is not None:
                 await self._turn(cycle)
+            if self.stopped is None and self.planner.wants_isolation(self._crew):
+                await self._isolate()
+                continue
             if self._is_finished():
                 return
             await self._rest()
@@ -144,7 +138,7 @@ class Shift:
         now = self._elapsed()
         self._clocks, jump = self._clocks.look(self._around.clock.now(), now)
         if jump:
-            self._around.announce(ClockJumped(self.id, jump))
+            self._news.clock_jumped(jump)
         if self.stopped is None and now >= self._budget_ends:
             self.stopped = Stop.BUDGET
         if self.stopped is None and self.planner.has_spent_its_jobs():
@@ -195,14 +189,29 @@ class Shift:
             self.planner.heard(answer)
             self._is_dry = len(answer.claimed) < _wanted(cycle.claim)
             self._next_claim = self._elapsed() + (_POLL_SECONDS if self._is_dry else 0.0)
-        if answer.claimed and self._around.has_listeners():
-            self._announce_claims(answer.claimed)
+        self._news.claimed(answer.claimed)
         for job in answer.claimed:
             if job.claimed_ahead == 1:
                 self._crew.ahead.append(job)
             else:
                 self._crew.start(job, is_long=self.planner.is_long(job.type))
         self._fill_from_ahead()
+
+    async def _isolate(self) -> None:
+        """Give a job on its last chance a process of its own, and hear what became of it."""
+        seconds = self._budget_ends - self._elapsed() - CHILD_START_SECONDS
+        is_too_late = self._around.isolate is None or seconds < CHILD_START_SECONDS
+        self.planner.isolated(gives_up=is_too_late)
+        if self._around.isolate is None or is_too_late:
+            return
+        self._next_claim = 0.0
+        run_id = self._around.new_id()
+        report = await self._around.isolate(run_id, seconds)
+        if report is not None:
+            self._tally.add(report)
+            return
+        for lost in await self._store.write(LoseRun(run_id)):
+            self._tally.lost_with_its_process(lost.status)
 
     async def _write_patiently(self, cycle: Cycle) -> CycleAnswer:
         """Outcomes wait in memory for a database that is full or held, while the run lasts."""
@@ -249,23 +258,22 @@ class Shift:
 
     def _record(self, flushed: list[tuple[Settled, Attempt | None]], answer: CycleAnswer) -> None:
         applied = {each.seq: each for each in answer.applied}
-        tells_all = self._around.has_listeners()
         for settled, attempt in flushed:
             now = applied.get(settled.seq)
             if now is not None:
                 self._tally.settled(settled.outcome, now.status)
-                if tells_all or now.status is JobStatus.FAILED:
-                    self._announce_end(settled, attempt, now)
+                self._news.ended(settled, now, attempt)
             else:
                 self._tally.lost()
-                self._around.announce(LockWasLost(settled.job_id, settled.type, self.id))
+                self._news.lost(settled.job_id, settled.type)
 
     def _is_finished(self) -> bool:
         if self._crew.running or self._crew.ahead or self._settled:
             return False
         if not self._journal.is_empty():
             return False
-        if self.stopped is None and self._is_dry and not self.planner.waits_for_suspect:
+        is_empty = self._is_dry or self.planner.nothing_fits
+        if self.stopped is None and is_empty and not self.planner.waits_for_suspect:
             self.stopped = Stop.EMPTY
         return self.stopped is not None
 
@@ -299,7 +307,7 @@ class Shift:
     def _hear(self, held: Held | None) -> None:
         """What the store says this run still holds; a change may also mean new work."""
         for attempt in self._crew.hear(held):
-            self._around.announce(LockWasLost(attempt.job.id, attempt.job.type, self.id))
+            self._news.lost(attempt.job.id, attempt.job.type)
         if held is not None and not held.is_enabled and self.stopped is None:
             self.stopped = Stop.DISABLED
         self._next_claim = min(self._next_claim, self._elapsed())
@@ -338,31 +346,6 @@ class Shift:
                 await self._store.write(Cycle(self.id, self._lock_until(), settled=settled))
 
         self._late = self._loop.create_task(write())
-
-    def _announce_claims(self, claimed: tuple[ClaimedJob, ...]) -> None:
-        for job in claimed:
-            self._around.announce(
-                JobMoved(job.id, job.type, "pending", "processing", job.attempt, self.id)
-            )
-
-    def _announce_end(self, settled: Settled, attempt: Attempt | None, now: Applied) -> None:
-        took = None
-        if attempt is not None:
-            took = round((self._elapsed() - attempt.started) * 1000)
-        error = settled.outcome.message if isinstance(settled.outcome, Failed) else None
-        self._around.announce(
-            JobMoved(
-                settled.job_id,
-                settled.type,
-                "processing",
-                now.status,
-                settled.attempt,
-                self.id,
-                took,
-                now.error_class,
-                error,
-            )
-        )
 
 
 def _wanted(claim: Claim) -> int:

@@ -9,7 +9,8 @@ import msgspec
 from edgeq.core.runs import RunLimits, RunReport, Stop
 from edgeq.events import RunEnded, RunStarted
 from edgeq.ports.commands import FinishRun, ReleaseRun, RunStart, StartRun
-from edgeq.processing import Shift, Surroundings
+from edgeq.processing import Shift
+from edgeq.surroundings import Surroundings
 from edgeq.tally import RunTally
 
 
@@ -17,9 +18,16 @@ class Run:
     """One invocation of `process_jobs`; `tally` can be watched while it works."""
 
     def __init__(
-        self, around: Surroundings, limits: RunLimits, *, began: float, ends_process: bool = False
+        self,
+        around: Surroundings,
+        limits: RunLimits,
+        *,
+        began: float,
+        ends_process: bool = False,
+        last_chance: str | None = None,
     ) -> None:
-        self.id = around.new_id()
+        self.id = around.new_id() if last_chance is None else last_chance
+        self._takes_last_chance = last_chance is not None
         self.limits = limits
         self.tally = RunTally()
         self._around = around
@@ -35,7 +43,7 @@ class Run:
         start = await self._around.store.write(
             StartRun(
                 self.id,
-                "process",
+                "isolated" if self._takes_last_chance else "process",
                 self._around.worker_name,
                 msgspec.json.encode(self.limits).decode(),
             )
@@ -59,6 +67,7 @@ class Run:
                 self.tally,
                 began=self._began,
                 state=state,
+                takes_last_chance=self._takes_last_chance,
             )
             if self._is_asked_to_stop:
                 self._shift.stop()

@@ -58,6 +58,17 @@ class RunTally:
             case _:
                 raise AssertionError(f"{outcome!r} cannot leave a job pending")
 
+    def add(self, report: RunReport) -> None:
+        """What a run in another process did on behalf of this one."""
+        self.claimed += report.claimed
+        for name in self.counts:
+            self.counts[name] += getattr(report, name)
+
+    def lost_with_its_process(self, status: JobStatus) -> None:
+        """A job ended its own process: it failed for good, or was to be cancelled anyway."""
+        self.claimed += 1
+        self.counts[_ENDED_AS.get(status, "lost_locks")] += 1
+
     def lost(self) -> None:
         self.counts["lost_locks"] += 1
 

@@ -103,7 +103,7 @@ def test_a_folder_that_cannot_be_loaded_says_which_file_and_why(
 def test_a_handler_whose_signature_makes_no_sense_is_refused(
     tmp_path: Path, source: str, message: str
 ) -> None:
-    text = fDECLARE + "@handler('a')\n{source}\n"
+    text = f"{DECLARE}@handler('a')\n{source}\n"
     with pytest.raises(HandlerProblem, match=message):
         load(_folder(tmp_path / "jobs", a=text)).policies()
 

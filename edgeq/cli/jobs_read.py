@@ -8,14 +8,7 @@ import click
 
 from edgeq.cli.invocation import Invocation, ask, common_options
 from edgeq.cli.job_views import JOB_COLUMNS, attempts_table, job_fields, job_row, log_table
-from edgeq.cli.output import (
-    fields,
-    note,
-    pretty_json,
-    print_json,
-    say,
-    table,
-)
+from edgeq.cli.output import fields, note, pretty_json, print_json, say, table
 from edgeq.core.jobs import Attempt, Job
 from edgeq.documents import (
     error_document,
@@ -60,11 +53,10 @@ def list_jobs(invocation: Invocation, *, limit: int, cursor: str | None, **filte
     if invocation.as_json:
         print_json(page_document(map(job_document, page.items), page.next_cursor))
         return
-    _say_rows(
-        JOB_COLUMNS,
-        [job_row(job, now) for job in page.items],
-        "No jobs.",
-    )
+    if page.items:
+        say(table(JOB_COLUMNS, [job_row(job, now) for job in page.items]))
+    else:
+        note("No jobs.")
     _note_more(page.next_cursor)
 
 
@@ -141,13 +133,6 @@ def result(invocation: Invocation, job_id: str) -> None:
         print_json(result_document(job_id, "completed", output=output))
     else:
         say(pretty_json(output))
-
-
-def _say_rows(headers: tuple[str, ...], rows: list[tuple[object, ...]], nothing: str) -> None:
-    if rows:
-        say(table(headers, rows))
-    else:
-        note(nothing)
 
 
 def _note_more(next_cursor: str | None) -> None:

@@ -26,12 +26,13 @@ _BEGAN = time.clock_gettime(_CLOCK)
 @click.option("--types", multiple=True, metavar="NAME", help="Only these job types.")
 @click.option("--lanes", multiple=True, metavar="LANE", help="Only these lanes.")
 @click.option("--max-jobs", type=int, help="Stop after this many jobs.")
+@click.option("--last-chance", hidden=True, help="Run one suspect under this run id.")
 @common_options
 def process(invocation: Invocation, **given: Any) -> None:
     """Run what is due under a time budget, report, and exit."""
     limits = {name: value for name, value in given.items() if value not in (None, ())}
     with reporting_errors(invocation):
-        if not _was_idle(invocation):
+        if "last_chance" in limits or not _was_idle(invocation):
             # Only now is it worth importing the engine.
             from edgeq.cli.running import run_process
 

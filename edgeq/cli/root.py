@@ -12,7 +12,10 @@ from edgeq.cli.invocation import group_options
 from edgeq.cli.lazy import LazyGroup
 
 COMMANDS = {
-    "process": ("edgeq.cli.process:process", "Run what is due, under a time budget, and exit."),
+    "process": (
+        "edgeq.cli.process:process",
+        "Run what is due under a time budget, report, and exit.",
+    ),
     "enqueue": ("edgeq.cli.enqueue:enqueue", "Add a job, or one for each line of a file."),
     "jobs": ("edgeq.cli.jobs:jobs", "Look at jobs, and act on them."),
     "types": ("edgeq.cli.types:types", "Look at job types, and change their policy."),

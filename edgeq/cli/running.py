@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from edgeq.cli.invocation import Invocation, open_queue
+from edgeq.cli.isolation import end_with_parent, isolation
 from edgeq.cli.report import show_report
 from edgeq.core.jobs import JobStatus
 from edgeq.core.runs import RunReport
@@ -35,9 +36,18 @@ def run_process(invocation: Invocation, given: dict[str, Any], *, began: float) 
 
 
 async def _run(invocation: Invocation, given: dict[str, Any], began: float) -> RunReport:
+    last_chance = given.pop("last_chance", None)
+    if last_chance is not None:
+        end_with_parent()
     queue = open_queue(invocation, with_handlers=True)
     async with queue:
-        run = queue.new_run(queue.limits(**given), began=began, ends_process=True)
+        run = queue.new_run(
+            queue.limits(**given),
+            began=began,
+            ends_process=True,
+            isolate=isolation(invocation) if last_chance is None else None,
+            last_chance=last_chance,
+        )
         ending = _Ending(run, began)
 
         def show(report: RunReport) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable
 from typing import IO, Any
@@ -54,4 +55,16 @@ def _json_or_text(text: str) -> object:
     try:
         return decode(text)
     except InvalidInput:
+        if _is_lax_json(text):
+            raise  # NaN, a key twice, too deep: meant as JSON, and not a text to store
         return text
+
+
+def _is_lax_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
+    return True

@@ -49,7 +49,8 @@ def admit(
 ) -> Verdict:
     """Decide for one type; `long_running` counts what was admitted as long and still runs."""
     needed = seconds_needed(durations, limits)
-    if needed <= limits.seconds - elapsed:
+    is_unknown = durations.samples < _ENOUGH_SAMPLES
+    if needed <= limits.seconds - elapsed or (is_unknown and is_first_claim):
         return Admitted()
     if needed <= limits.seconds:
         return Deferred()

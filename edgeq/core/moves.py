@@ -29,6 +29,7 @@ LEGAL: dict[JobStatus, frozenset[JobStatus]] = {
     S.CANCELLED: frozenset({S.PENDING}),
 }
 LOSSES_UNTIL_FAILED = 3
+ISOLATED_LOSSES_UNTIL_FAILED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +102,16 @@ def _settle(outcome: Outcome, standing: Standing, *, now: int, unit: float) -> S
             assert_never(outcome)
 
 
-def lose(standing: Standing) -> Settlement:
-    """What becomes of a job whose lock expired because its process died."""
+def lose(standing: Standing, *, was_isolated: bool = False) -> Settlement:
+    """What becomes of a job whose lock expired because its process died.
+
+    An isolated job that brings down its own process is reported by the parent. When parent and
+    child are both gone, somebody else most likely ended them, and much more is needed to blame
+    the job.
+    """
     losses = standing.losses + 1
-    if losses >= LOSSES_UNTIL_FAILED:
+    limit = ISOLATED_LOSSES_UNTIL_FAILED if was_isolated else LOSSES_UNTIL_FAILED
+    if losses >= limit:
         return _moved(
             standing,
             S.FAILED,

@@ -1,9 +1,14 @@
-"""Suspects: jobs that were lost with a process run alone, so that poison takes no neighbours."""
+"""Suspects: jobs that were lost with a process run alone, so that poison takes no neighbours.
+
+A job on its last chance runs in a process of its own where that is possible. Its death then tells
+poison, which ends its own process, from bad luck, which ends the parent.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+LAST_CHANCE = 2
 QUIET_MS = 2_000
 BUSY_MS = 10_000
 

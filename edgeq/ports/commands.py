@@ -97,6 +97,8 @@ class Claim:
     ahead: int = 0
     wants: str = "others"
     at_most: int | None = None
+    # Whether this run can give a job on its last chance a process of its own.
+    isolates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ class CycleAnswer:
     is_enabled: bool = True
     types_version: int = 0
     suspect_is_due: bool = False
+    last_chance_is_due: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,13 @@ class ReleaseRun(Command[int]):
 
     run_id: str
     by_budget: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoseRun(Command[tuple[Applied, ...]]):
+    """Take back what a run holds whose process was seen to die, as losses."""
+
+    run_id: str
 
 
 @dataclass(frozen=True, slots=True)

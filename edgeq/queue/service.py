@@ -8,9 +8,9 @@ from typing import Any, Self
 from edgeq.core.ids import uuid7
 from edgeq.core.runs import RunLimits, RunReport
 from edgeq.errors import BadSetting
-from edgeq.processing import Surroundings
 from edgeq.queue.types import Types
 from edgeq.run import Run
+from edgeq.surroundings import Isolate, Surroundings
 
 _FROM_CONFIG = ("budget", "grace", "concurrency", "fast_slots")
 
@@ -74,7 +74,13 @@ class JobQueue(Types):
         return RunLimits(**wanted)
 
     def new_run(
-        self, limits: RunLimits, *, began: float | None = None, ends_process: bool = False
+        self,
+        limits: RunLimits,
+        *,
+        began: float | None = None,
+        ends_process: bool = False,
+        isolate: Isolate | None = None,
+        last_chance: str | None = None,
     ) -> Run:
         """A run that has not begun; commands use it to stop it by signals and to watch it."""
         around = Surroundings(
@@ -87,6 +93,7 @@ class JobQueue(Types):
             prepare_child=self.prepare,
             new_id=lambda: uuid7(self._clock.now(), self._chance.bits(74)),
             worker_name=self._worker_name,
+            isolate=isolate,
         )
         start = self._clock.elapsed() if began is None else began
-        return Run(around, limits, began=start, ends_process=ends_process)
+        return Run(around, limits, began=start, ends_process=ends_process, last_chance=last_chance)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Select, bindparam, func, literal_column, null, select, update
@@ -10,6 +11,7 @@ from sqlalchemy import Select, bindparam, func, literal_column, null, select, up
 from edgeq.core.job_types import JobType
 from edgeq.core.jobs import HIGHEST_PRIORITY, ClaimedJob, JobStatus
 from edgeq.core.lanes import ClaimStep
+from edgeq.core.suspects import LAST_CHANCE
 from edgeq.ports.commands import Claim, ClaimableType
 from edgeq.store import jobs_sql
 from edgeq.store.session import Row, Transaction
@@ -61,9 +63,11 @@ def pending(columns: Any, index: str) -> Select[Any]:
 
 
 def _due(index: str) -> Select[Any]:
+    rows = pending([jobs.c[name] for name in _CANDIDATE], index)
+    if index == SUSPECT:
+        rows = rows.where(jobs.c.losses.between(bindparam("fewest"), bindparam("most")))
     return (
-        pending([jobs.c[name] for name in _CANDIDATE], index)
-        .where(
+        rows.where(
             jobs.c.priority == bindparam("priority"),
             jobs.c.scheduled_for <= bindparam("now"),
             jobs.c.payload_version <= bindparam("version"),
@@ -103,6 +107,9 @@ _LOCK = (
         claimed_ahead=bindparam("ahead"),
     )
 )
+_ISOLATE = (
+    update(jobs).where(jobs.c.seq == bindparam("at_seq")).values(is_isolated=literal_column("1"))
+)
 _EXPIRE = (
     update(jobs)
     .where(jobs.c.seq == bindparam("at_seq"), jobs.c.fence == bindparam("at_fence"))
@@ -131,6 +138,7 @@ class Selection:
         ]
         self._room = {wanted.name: _room(tx, wanted, stored) for wanted, stored in self._wanted}
         self._at_most = _NO_LIMIT if claim.at_most is None else claim.at_most
+        self._losses = _losses_wanted(claim)
         self._seen: set[int] = set()
         self.picked: list[ClaimedJob] = []
         self.expired: list[ClaimedJob] = []
@@ -211,6 +219,7 @@ class Selection:
             # Rows seen before are still pending and come first again. Where some had expired,
             # more are likely to: reading as many again keeps the number of looks small.
             at_most=min(limit, self._room[stored.name]) + len(self._seen) + len(self.expired),
+            **(self._losses if index == SUSPECT else {}),
         )
 
     def _takes(self, row: Row, stored: JobType, *, ahead: bool) -> bool:
@@ -229,15 +238,18 @@ class Selection:
 def claim_jobs(tx: Transaction, run_id: str, lock_until: int, claim: Claim) -> list[ClaimedJob]:
     """Lock the jobs that a run shall work on next."""
     selection = Selection(tx, claim)
-    if claim.wants == "suspect":
+    if claim.wants in ("suspect", "last_chance"):
         selection.fill(ClaimStep(None, 1), index=SUSPECT)
-    if claim.wants == "others" or not selection.picked:
+    if claim.wants == "others" or (claim.wants == "suspect" and not selection.picked):
         for step in claim.steps:
             selection.fill(step)
         if claim.ahead > 0:
             selection.fill(ClaimStep(None, claim.ahead), ahead=True)
     _cancel_expired(tx, selection.expired)
     _lock(tx, run_id, lock_until, selection.picked)
+    if claim.wants == "last_chance":
+        for job in selection.picked:
+            tx.change(_ISOLATE, at_seq=job.seq)
     return selection.picked
 
 
@@ -249,13 +261,26 @@ _ANY_SUSPECT = (
 )
 
 
-def suspect_is_due(tx: Transaction, claim: Claim) -> bool:
-    """Whether a job that was lost with its process waits to be run alone."""
+def suspects_due(tx: Transaction, claim: Claim) -> tuple[bool, bool]:
+    """Whether a lost job waits to be run alone, and whether one waits for its last chance."""
     if tx.row(_ANY_SUSPECT) is None:
-        return False
+        return False, False
+    first = _has_due(tx, replace(claim, wants="suspect"))
+    last = claim.isolates and _has_due(tx, replace(claim, wants="last_chance"))
+    return first, last
+
+
+def _has_due(tx: Transaction, claim: Claim) -> bool:
     selection = Selection(tx, claim)
     selection.fill(ClaimStep(None, 1), index=SUSPECT)
     return bool(selection.picked)
+
+
+def _losses_wanted(claim: Claim) -> dict[str, int]:
+    """A run that can isolate keeps jobs on their last chance apart from other suspects."""
+    if claim.wants == "last_chance":
+        return {"fewest": LAST_CHANCE, "most": _NO_LIMIT}
+    return {"fewest": 1, "most": LAST_CHANCE - 1 if claim.isolates else _NO_LIMIT}
 
 
 def _room(tx: Transaction, wanted: ClaimableType, stored: JobType) -> int:

@@ -10,7 +10,7 @@ from edgeq.core.jobs import ClaimedJob, Job, JobStatus
 from edgeq.core.moves import lose
 from edgeq.ports.commands import Cycle, CycleAnswer, ExtendLocks, Held
 from edgeq.store import jobs_sql, settle, system_sql
-from edgeq.store.claim import claim_jobs, suspect_is_due
+from edgeq.store.claim import claim_jobs, suspects_due
 from edgeq.store.session import Transaction
 from edgeq.store.tables import LOCKED, jobs
 
@@ -28,7 +28,7 @@ def _locked(*columns: Any) -> Select[Any]:
 
 
 _EXPIRED = (
-    _locked(jobs.c.seq, jobs.c.claimed_ahead)
+    _locked(jobs.c.seq, jobs.c.claimed_ahead, jobs.c.is_isolated)
     .where(jobs.c.lock_expires_at <= bindparam("now"))
     .order_by(jobs.c.lock_expires_at)
     .limit(TAKEN_BACK_AT_MOST)
@@ -66,12 +66,12 @@ def run_cycle(tx: Transaction, cycle: Cycle) -> CycleAnswer:
     is_enabled = system_sql.is_enabled(tx.config)
     reclaimed = 0
     claimed: list[ClaimedJob] = []
-    suspect = False
+    suspect = last_chance = False
     if cycle.claim is not None and is_enabled:
         if cycle.takes_back:
             reclaimed = take_back(tx)
         claimed = claim_jobs(tx, cycle.run_id, cycle.lock_until, cycle.claim)
-        suspect = suspect_is_due(tx, cycle.claim)
+        suspect, last_chance = suspects_due(tx, cycle.claim)
     return CycleAnswer(
         applied=tuple(applied),
         lost=frozenset(lost | lost_outcomes),
@@ -80,6 +80,7 @@ def run_cycle(tx: Transaction, cycle: Cycle) -> CycleAnswer:
         is_enabled=is_enabled,
         types_version=tx.types.version,
         suspect_is_due=suspect,
+        last_chance_is_due=last_chance,
     )
 
 
@@ -92,12 +93,13 @@ def take_back(tx: Transaction) -> int:
     if longest[0] > latest:
         tx.change(_SHORTEN, latest=latest)
     expired = tx.rows(_EXPIRED, now=tx.now)
-    for seq, claimed_ahead in expired:
+    for seq, claimed_ahead, is_isolated in expired:
         job = _read(tx, seq)
         if claimed_ahead == 1 and job.cancel_requested_at is None:
             _put_back_unstarted(tx, job)
         else:
-            settle.apply(tx, job, lose(settle.standing_of(tx, job)), None)
+            lost = lose(settle.standing_of(tx, job), was_isolated=bool(is_isolated))
+            settle.apply(tx, job, lost, None)
     return len(expired)
 
 

@@ -15,6 +15,7 @@ EXECUTORS: dict[type[c.Command[Any]], Executor] = {
     c.StartRun: run_records.start,
     c.FinishRun: run_records.finish,
     c.ReleaseRun: run_records.release,
+    c.LoseRun: run_records.lose_run,
     c.CancelJob: operators.cancel,
     c.RetryJob: operators.retry,
     c.ApproveJob: operators.approve,

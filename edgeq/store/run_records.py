@@ -11,10 +11,18 @@ from sqlalchemy.dialects import sqlite
 from edgeq.core.durations import Histogram
 from edgeq.core.job_types import JobType
 from edgeq.core.jobs import HIGHEST_PRIORITY, JobStatus
+from edgeq.core.moves import lose
 from edgeq.core.moves import settle as settled_as
 from edgeq.core.outcomes import Interrupted, NotStarted
 from edgeq.core.runs import RunReport, Stop
-from edgeq.ports.commands import FinishRun, ReleaseRun, RunStart, StartRun
+from edgeq.ports.commands import (
+    Applied,
+    FinishRun,
+    LoseRun,
+    ReleaseRun,
+    RunStart,
+    StartRun,
+)
 from edgeq.ports.queries import COUNTED_AT_MOST
 from edgeq.store import claim, jobs_sql, settle, system_sql
 from edgeq.store.session import Transaction, TypeBook
@@ -166,6 +174,16 @@ def release(tx: Transaction, command: ReleaseRun) -> int:
         settlement = settled_as(outcome, standing, now=tx.now, unit=0.0)
         settle.apply(tx, job, settlement, command.run_id)
     return len(rows)
+
+
+def lose_run(tx: Transaction, command: LoseRun) -> tuple[Applied, ...]:
+    """The process of a run was seen to die: what it held is lost at once, and counts."""
+    applied = []
+    for row in tx.rows(_READ_HELD, run_id=command.run_id):
+        job = jobs_sql.job_from(row)
+        after = settle.apply(tx, job, lose(settle.standing_of(tx, job)), command.run_id)
+        applied.append(Applied(job.seq, after.status, after.scheduled_for, after.error_class))
+    return tuple(applied)
 
 
 def read_durations(reader: Reader, step: str = "") -> Mapping[str, Histogram]:

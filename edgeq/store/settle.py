@@ -256,6 +256,7 @@ def _columns(tx: Transaction, job: Job, settlement: Settlement) -> dict[str, Any
         "review_reason": settlement.review_reason,
         "completed_at": tx.now if ended else None,
         "claimed_ahead": 0,
+        "is_isolated": 0,
     }
     if settlement.status in {JobStatus.COMPLETED, JobStatus.REVIEW_NEEDED}:
         values["output_data"] = settlement.output

@@ -131,6 +131,8 @@ jobs = Table(
     # 0: not claimed ahead; 1: claimed ahead of its turn, not known to have started; 2: lost once
     # in that state, so it is only claimed into a slot, where a loss counts against it.
     _required("claimed_ahead", 0),
+    # 1: it runs in a process of its own, whose death its parent sees (core/suspects.py).
+    _required("is_isolated", 0),
     Column("max_retries", Whole),
     Column("timeout_ms", Whole),
     Column("tenant_id", Text),
@@ -155,6 +157,7 @@ jobs = Table(
     _between("priority", 1, 20),
     _between("progress", 0, 100),
     _between("claimed_ahead", 0, 2),
+    _between("is_isolated", 0, 1),
 )
 
 # Claims seek (type, priority) here, so that neither finished, future, paused, running nor

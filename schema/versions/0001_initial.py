@@ -128,6 +128,7 @@ def create_background_jobs() -> None:
         sa.Column("losses", WHOLE, server_default=sa.text("0"), nullable=False),
         sa.Column("interruptions", WHOLE, server_default=sa.text("0"), nullable=False),
         sa.Column("claimed_ahead", WHOLE, server_default=sa.text("0"), nullable=False),
+        sa.Column("is_isolated", WHOLE, server_default=sa.text("0"), nullable=False),
         sa.Column("max_retries", WHOLE, nullable=True),
         sa.Column("timeout_ms", WHOLE, nullable=True),
         sa.Column("tenant_id", sa.Text(), nullable=True),
@@ -154,6 +155,9 @@ def create_background_jobs() -> None:
         ),
         sa.CheckConstraint(
             "claimed_ahead BETWEEN 0 AND 2", name=op.f("ck_background_jobs_claimed_ahead")
+        ),
+        sa.CheckConstraint(
+            "is_isolated BETWEEN 0 AND 1", name=op.f("ck_background_jobs_is_isolated")
         ),
         sa.CheckConstraint("priority BETWEEN 1 AND 20", name=op.f("ck_background_jobs_priority")),
         sa.CheckConstraint("progress BETWEEN 0 AND 100", name=op.f("ck_background_jobs_progress")),

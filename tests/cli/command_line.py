@@ -64,6 +64,16 @@ async def hopeless(ctx: Context, input: dict[str, Any]) -> None:
     raise Fail("it cannot be done")
 '''
 
+# The fields of a job, in the order of the documentation.
+JOB_FIELDS = (
+    *("id", "type", "category", "status", "priority", "progress", "current_stage", "input"),
+    *("output", "error", "attempt", "retry_count", "max_retries", "interruptions", "created_at"),
+    *("scheduled_for", "started_at", "completed_at", "updated_at", "tenant_id", "correlation_id"),
+    *("reference_type", "reference_id", "parent_job_id", "batch_id", "idempotency_key"),
+    *("review_reason", "waiting_for"),
+)
+MISSING = "01900000-0000-7000-8000-000000000000"
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -120,9 +130,23 @@ class CommandLine:
         with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
             return connection.execute(statement, parameters).fetchall()
 
-    def pretend_running(self, job_id: str) -> None:
+    def failed(self) -> str:
+        return self._processed("hopeless")
+
+    def under_review(self) -> str:
+        return self._processed("doubtful")
+
+    def running(self) -> str:
+        """The id of a job that some process seems to be working on."""
+        job_id = self.enqueue("anything")
         self.sql(
             "UPDATE background_jobs SET status = 'processing', locked_by = 'r', locked_at = 1,"
             " lock_expires_at = 9999999999999, fence = fence + 1 WHERE id = ?",
             job_id,
         )
+        return job_id
+
+    def _processed(self, type_name: str) -> str:
+        job_id = self.enqueue(type_name)
+        self.process()
+        return job_id

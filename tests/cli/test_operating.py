@@ -45,6 +45,10 @@ class TestConfig:
             "process.concurrency=0",
             "process.budget=long",
             "nonsense=1",
+            "app.x=NaN",
+            'app.x={"a": 1, "a": 2}',
+            f"app.x={'[' * 33}{']' * 33}",
+            f"app.x={'[' * 9_999}{']' * 9_999}",
             "llm.api_key=s3cr3t",
         ],
     )

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command_line import CommandLine
+from tests.cli.command_line import MISSING, CommandLine
 
 pytestmark = pytest.mark.process
 
 PROJECT = Path(__file__).resolve().parents[2]
-MISSING = "01900000-0000-7000-8000-000000000000"
 
 
 def start(
@@ -23,7 +22,7 @@ def start(
     return subprocess.Popen(
         [sys.executable, *program.split(" ", 1), *words],
         cwd=edgeq.folder,
-        env=os.environ | {"PYTHONPATH": str(PROJECT), "PYTHONWARNINGS": "error"},
+        env={"PYTHONWARNINGS": "error", **os.environ, "PYTHONPATH": str(PROJECT)},
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -64,7 +63,9 @@ def test_a_closed_pipe_ends_a_command_quietly(edgeq: CommandLine) -> None:
     assert process.returncode == 1
 
 
-def test_ctrl_c_ends_a_command_quietly(edgeq: CommandLine) -> None:
+def test_ctrl_c_ends_a_command_quietly(edgeq: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It may come between the opening of a file and the `with` that would close it.
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore::ResourceWarning")
     os.mkfifo(edgeq.folder / "lines")
     process = start(edgeq, "enqueue", "anything", "--bulk", "lines")
 
@@ -113,13 +114,14 @@ def test_process_jobs_is_edgeq_process(edgeq: CommandLine) -> None:
 
 HELP_WITHOUT_IMPORTS = """
 import sys
+before = set(sys.modules)
 from edgeq.cli import main
 
 try:
     main()
 except SystemExit as ended:
     assert not ended.code, ended.code
-heavy = {"sqlalchemy", "msgspec", "alembic", "asyncio", "sqlite3"} & set(sys.modules)
+heavy = {"sqlalchemy", "msgspec", "alembic", "asyncio", "sqlite3"} & (set(sys.modules) - before)
 assert not heavy, heavy
 """
 

@@ -27,6 +27,11 @@ def test_an_unknown_type_asks_for_half_the_budget() -> None:
     assert seconds_needed(_took(0.1, 4), LIMITS) == 12.5
 
 
+def test_an_unknown_type_is_always_tried_by_the_first_claim() -> None:
+    assert _admit(Histogram.EMPTY, elapsed=29, is_first_claim=True) == Admitted()
+    assert _admit(Histogram.EMPTY, elapsed=29) == Deferred()
+
+
 def test_a_short_type_fits_until_the_end() -> None:
     assert _admit(_took(0.001), elapsed=24.9) == Admitted()
 

@@ -183,6 +183,11 @@ def test_a_lost_job_that_was_to_be_cancelled_is_cancelled() -> None:
     assert lose(replace(STANDING, cancel_requested=True)).status is JobStatus.CANCELLED
 
 
+def test_a_loss_of_parent_and_child_together_hardly_blames_an_isolated_job() -> None:
+    states = [lose(replace(STANDING, losses=n), was_isolated=True).status for n in (2, 8, 9)]
+    assert states == [JobStatus.PENDING, JobStatus.PENDING, JobStatus.FAILED]
+
+
 def test_a_loss_is_not_a_retry() -> None:
     assert lose(STANDING).retry_count == 0
 

@@ -92,7 +92,7 @@ async def test_in_a_library_a_handler_that_cannot_be_stopped_keeps_its_lock() ->
         report = await queue.process_jobs(budget=0.1, grace=0.1)
         held = await queue.get(job_id)
         let_go.set()
-        while (job := await queue.get(job_id)).status != "completed":
+        while (job := await queue.get(job_id)).status != "completed":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert (report.claimed, report.interrupted) == (1, 1)
     assert held.status == "processing"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests.torture.database import JobRow
 from tests.torture.ledger import Entry, Event, Ledger
@@ -23,7 +23,11 @@ class Evidence:
     ledger: Ledger
     killed: frozenset[int] = frozenset()
     integrity: str = "ok"
-    poison: frozenset[str] = field(default=frozenset())
+    poison: frozenset[str] = frozenset()
+
+    def was_killed(self, entry: Entry) -> bool:
+        """Whether the process that said this was killed, or the one that it dies with."""
+        return not self.killed.isdisjoint((entry.pid, entry.parent))
 
 
 def violations(evidence: Evidence, promises: Iterable[Promise]) -> list[str]:
@@ -82,7 +86,7 @@ def executions_are_explained(evidence: Evidence) -> list[str]:
     wrong = []
     for job_id, entries in evidence.ledger.by_job.items():
         starts = [entry for entry in entries if entry.event is Event.START]
-        in_peace = [entry for entry in starts if entry.pid not in evidence.killed]
+        in_peace = [entry for entry in starts if not evidence.was_killed(entry)]
         if len(in_peace) > 1 and job_id not in evidence.poison:
             pids = [entry.pid for entry in in_peace]
             wrong.append(f"job {job_id} ran {len(pids)} times in living processes {pids}")

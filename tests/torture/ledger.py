@@ -26,10 +26,15 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line; `at` is in nanoseconds of a clock that all processes share."""
+    """One line; `at` is in nanoseconds of a clock that all processes share.
+
+    The parent is told too: edgeq gives a job on its last chance a process of its own, which dies
+    with the process that started it.
+    """
 
     event: Event
     pid: int
+    parent: int
     job_id: str
     attempt: int
     fence: int
@@ -55,8 +60,9 @@ class Ledger:
         among: Iterable[Entry] = self.entries if job_id is None else self.by_job.get(job_id, ())
         return [entry for entry in among if entry.event is event]
 
-    def pids(self, event: Event = Event.START) -> set[int]:
-        return {entry.pid for entry in self.of(event)}
+    def workers(self) -> set[int]:
+        """The processes that have started work, themselves or by a child."""
+        return {pid for entry in self.of(Event.START) for pid in (entry.pid, entry.parent)}
 
 
 def read(path: Path) -> Ledger:
@@ -76,7 +82,8 @@ def read(path: Path) -> Ledger:
 
 def write(event: Event, *, job_id: str, attempt: int, fence: int, losses: int) -> None:
     """Add a line with one write: lines of several processes do not mix."""
-    entry = Entry(event, os.getpid(), job_id, attempt, fence, losses, time.monotonic_ns())
+    now = time.monotonic_ns()
+    entry = Entry(event, os.getpid(), os.getppid(), job_id, attempt, fence, losses, now)
     # A newline on both sides: what a kill leaves of a line spoils no other.
     os.write(_descriptor(), b"\n%s\n" % json.dumps(asdict(entry)).encode())
 

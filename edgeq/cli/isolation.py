@@ -1,0 +1,76 @@
+"""A process of its own for a job on its last chance, so that its death says whose fault it was."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+
+import msgspec
+
+from edgeq.cli.invocation import Invocation
+from edgeq.core.runs import RunReport
+from edgeq.surroundings import Isolate
+
+_GRACE_SECONDS = 0.5
+
+
+def isolation(invocation: Invocation) -> Isolate:
+    """Runs `edgeq process` once more, for one job only, and answers with its report."""
+
+    async def isolate(run_id: str, seconds: float) -> RunReport | None:
+        child = await asyncio.create_subprocess_exec(
+            *_command(invocation, run_id, seconds),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            # A signal that the job sends to its own process group must not reach this one.
+            start_new_session=True,
+        )
+        try:
+            answer = await _answer(child)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+            raise
+        return _report(answer) if child.returncode == 0 else None
+
+    return isolate
+
+
+async def _answer(child: asyncio.subprocess.Process) -> bytes:
+    """Wait for the end with the child's stdin open: that it is open tells it that we live."""
+    assert child.stdout is not None  # noqa: S101 - asked for as a pipe
+    answer = await child.stdout.read()
+    await child.wait()
+    return answer
+
+
+def _command(invocation: Invocation, run_id: str, seconds: float) -> list[str]:
+    command = [sys.executable, "-m", "edgeq", "--json", "--db", invocation.db]
+    command += ["--log-level", invocation.log_level]
+    if invocation.handlers is not None:
+        command += ["--handlers", invocation.handlers]
+    limits = ["--budget", f"{seconds:.3f}", "--grace", str(_GRACE_SECONDS), "--concurrency", "1"]
+    return [*command, "process", *limits, "--last-chance", run_id]
+
+
+def _report(answer: bytes) -> RunReport | None:
+    """The counts of the child's report; its times are for people and are left out."""
+    told = msgspec.json.decode(answer)
+    known = {name: told[name] for name in RunReport.__struct_fields__ if name in told}
+    return msgspec.convert({**known, "next_due_at": None}, RunReport)
+
+
+def end_with_parent() -> None:
+    """In the child: when the parent is gone, nobody could tell how this process ended."""
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 1):
+                pass
+        os._exit(1)
+
+    threading.Thread(target=watch, name="edgeq-parent-watch", daemon=True).start()

@@ -1,0 +1,51 @@
+"""What a run tells of itself, in the words of events."""
+
+from __future__ import annotations
+
+from edgeq.attempt import Attempt
+from edgeq.core.jobs import ClaimedJob, JobStatus
+from edgeq.core.outcomes import Failed
+from edgeq.events import ClockJumped, JobMoved, LockWasLost
+from edgeq.ports.commands import Applied, Settled
+from edgeq.surroundings import Surroundings
+
+
+class RunNews:
+    """Announces moves when somebody listens; failures and surprises always."""
+
+    def __init__(self, run_id: str, around: Surroundings) -> None:
+        self._run_id = run_id
+        self._announce = around.announce
+        self._has_listeners = around.has_listeners
+        self._elapsed = around.clock.elapsed
+
+    def claimed(self, jobs: tuple[ClaimedJob, ...]) -> None:
+        if jobs and self._has_listeners():
+            for job in jobs:
+                self._announce(
+                    JobMoved(job.id, job.type, "pending", "processing", job.attempt, self._run_id)
+                )
+
+    def ended(self, settled: Settled, now: Applied, attempt: Attempt | None) -> None:
+        if now.status is not JobStatus.FAILED and not self._has_listeners():
+            return
+        took = None if attempt is None else round((self._elapsed() - attempt.started) * 1000)
+        self._announce(
+            JobMoved(
+                settled.job_id,
+                settled.type,
+                "processing",
+                now.status,
+                settled.attempt,
+                self._run_id,
+                took,
+                now.error_class,
+                settled.outcome.message if isinstance(settled.outcome, Failed) else None,
+            )
+        )
+
+    def lost(self, job_id: str, type_name: str) -> None:
+        self._announce(LockWasLost(job_id, type_name, self._run_id))
+
+    def clock_jumped(self, by_ms: int) -> None:
+        self._announce(ClockJumped(self._run_id, by_ms))

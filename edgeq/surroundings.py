@@ -1,0 +1,34 @@
+"""What a run is given: everything that it touches."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from edgeq.core.jobs import NewJob
+from edgeq.core.runs import RunReport
+from edgeq.events import Event
+from edgeq.ports.clock import Chance, Clock
+from edgeq.ports.store import Store
+from edgeq.registry import Registry
+
+Isolate = Callable[[str, float], Awaitable[RunReport | None]]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """A store, handlers, time, chance, and who wants to hear of what happens."""
+
+    store: Store
+    registry: Registry
+    clock: Clock
+    chance: Chance
+    announce: Callable[[Event], None]
+    # Whether anybody would notice an ordinary move: at 20,000 jobs a second, not telling pays.
+    has_listeners: Callable[[], bool]
+    prepare_child: Callable[..., NewJob]
+    new_id: Callable[[], str]
+    worker_name: str = ""
+    # Runs one job on its last chance in a process of its own, under a run id and within seconds;
+    # answers with that run's report, or None if its process died. Absent in a library.
+    isolate: Isolate | None = None
