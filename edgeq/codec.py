@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -12,7 +11,6 @@ from edgeq.core import json_text
 from edgeq.core.input_rules import InputRules, check_value
 from edgeq.errors import HandlerProblem, InvalidInput
 
-_PATH = re.compile(r"^(?P<reason>.*) - at `(?P<path>[^`]+)`$", re.DOTALL)
 # Outputs may hold what a handler computed, secrets included: only their shape is checked.
 _OUTPUT_RULES = InputRules(max_bytes=2**31, secrets="warn")
 
@@ -58,7 +56,7 @@ class Codec:
             if self._decoder is not None:
                 return self._decoder.decode(text)
         except msgspec.ValidationError as wrong:
-            raise InvalidInput.at(*_where_and_why(str(wrong))) from wrong
+            raise InvalidInput.at(*json_text.located(str(wrong))) from wrong
         except msgspec.DecodeError as wrong:
             raise InvalidInput.at("$", str(wrong)) from wrong
         return self.typed(json_text.decode(text))
@@ -72,7 +70,7 @@ class Codec:
                 return self._annotation.model_validate(plain)
             return msgspec.convert(plain, self._annotation)
         except msgspec.ValidationError as wrong:
-            raise InvalidInput.at(*_where_and_why(str(wrong))) from wrong
+            raise InvalidInput.at(*json_text.located(str(wrong))) from wrong
         except ValueError as wrong:
             raise InvalidInput.at("$", str(wrong).replace("\n", " ")) from wrong
 
@@ -82,11 +80,6 @@ def _is_plain_dict(annotation: Any) -> bool:
     if get_origin(annotation) is dict:
         return get_args(annotation) in ((str, Any), (str, object))
     return annotation is dict
-
-
-def _where_and_why(message: str) -> tuple[str, str]:
-    found = _PATH.match(message)
-    return (found["path"], found["reason"]) if found else ("$", message)
 
 
 def encode_output(codec: Codec, value: Any) -> str:

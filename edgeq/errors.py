@@ -64,7 +64,7 @@ class InvalidInput(EdgeqError):
         self.problems = tuple(problems)
         self.index = index
         where = "" if index is None else f"job {index}: "
-        super().__init__(f"{where}{'; '.join(map(str, problems))}. Nothing was stored.")
+        super().__init__(f"{where}{'; '.join(map(str, problems))}")
 
     @classmethod
     def at(cls, path: str, reason: str) -> InvalidInput:

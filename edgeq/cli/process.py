@@ -54,7 +54,8 @@ def _was_idle(invocation: Invocation) -> bool:
     report = _idle_report(found)
     worker_name = os.environ.get("EDGEQ_WORKER_NAME", "")
     idle.count_tick(path, worker_name, json.dumps(report), str(report["stopped"]), now)
-    show_report(report, as_json=invocation.as_json)
+    shown = {**report, "next_due_at": _rfc3339(found.next_due_at)}
+    show_report(shown, as_json=invocation.as_json)
     return True
 
 
@@ -90,7 +91,7 @@ def _idle_report(found: Any) -> dict[str, object]:
         "unhandled_types": [],
         "remaining": 0,
         "capped": False,
-        "next_due_at": _rfc3339(found.next_due_at),
+        "next_due_at": found.next_due_at,
         "stopped": "empty" if found.is_enabled else "disabled",
         "duration_ms": round((time.clock_gettime(_CLOCK) - _BEGAN) * 1000),
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from edgeq.cli.invocation import Invocation, open_queue
+from edgeq.cli.invocation import Invocation, open_queue, set_up_logging
 from edgeq.cli.isolation import end_with_parent, isolation
 from edgeq.cli.report import show_report
 from edgeq.core.jobs import JobStatus
@@ -31,6 +31,7 @@ _BAR_WIDTH = 30
 
 def run_process(invocation: Invocation, given: dict[str, Any], *, began: float) -> None:
     """Run once and print the report; the process ends in time, whatever handlers do."""
+    set_up_logging(invocation.log_level)
     report = asyncio.run(_run(invocation, given, began))
     show_report(report_document(report), as_json=invocation.as_json)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeq.core.input_rules import InputRules, check_value, is_secret_name
+from edgeq.core.input_rules import InputRules, check_size, check_value, is_secret_name
+from edgeq.core.json_text import encode
 from edgeq.errors import InvalidInput, Problem
 
-GROUPS = ("process.", "alert.", "retention.", "llm.", "app.")
+GROUPS = ("alert.", "retention.", "llm.", "app.")
+_LONGEST_KEY = 100
+_LARGEST_VALUE = 16_384
 _NUMBERS = {"process.budget": 0.0, "process.grace": 0.0}
 _WHOLE = {"process.concurrency": 1, "process.fast_slots": 0}
 
@@ -20,20 +23,22 @@ def check_changes(changes: Mapping[str, object]) -> None:
 
 
 def _problems(key: str, value: object) -> list[Problem]:
-    if is_secret_name(key.rsplit(".", 1)[-1]):
-        return [Problem(key, "looks like a secret: put it into the environment instead")]
     if value is None:
         return []
+    if is_secret_name(key.rsplit(".", 1)[-1]):
+        return [Problem(key, "looks like a secret: put it into the environment instead")]
     if key == "worker_enabled":
         return [] if isinstance(value, bool) else [Problem(key, "must be true or false")]
     if key in _NUMBERS:
         return _number(key, value, _NUMBERS[key], (int, float))
     if key in _WHOLE:
         return _number(key, value, _WHOLE[key], (int,))
-    if not key.startswith(GROUPS) or key in GROUPS:
-        return [Problem(key, f"is unknown; keys are worker_enabled and {', '.join(GROUPS)}*")]
+    if not key.startswith(GROUPS) or key in GROUPS or len(key) > _LONGEST_KEY:
+        known = ", ".join(["worker_enabled", *_NUMBERS, *_WHOLE, *(f"{g}*" for g in GROUPS)])
+        return [Problem(key[:_LONGEST_KEY], f"is unknown; keys are {known}")]
     try:
         check_value(value, InputRules())
+        check_size(len(encode(value).encode()), InputRules(max_bytes=_LARGEST_VALUE))
     except InvalidInput as wrong:
         return [Problem(key, str(problem)) for problem in wrong.problems]
     return []

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from edgeq.core.backoff import Backoff
+from edgeq.core.json_text import located
 from edgeq.errors import InvalidInput, Problem
 
 FAST_LANE = "fast"
@@ -122,7 +123,7 @@ def changed_by_operator(policy: TypePolicy, changes: Mapping[str, object]) -> Ty
     try:
         return msgspec.convert(merged, TypePolicy)
     except msgspec.ValidationError as wrong:
-        raise InvalidInput.at("$", str(wrong)) from wrong
+        raise InvalidInput.at(*located(str(wrong))) from wrong
 
 
 def differing_fields(policy: TypePolicy) -> frozenset[str]:
@@ -163,5 +164,5 @@ def _problems(policy: TypePolicy) -> list[Problem]:
     for field, lowest in _AT_LEAST.items():
         value = getattr(policy, field)
         if value is not None and not lowest <= value <= _LARGEST:
-            found.append(Problem(f"$.{field}", f"must be at least {lowest}, got {value}"))
+            found.append(Problem(f"$.{field}", f"must be from {lowest} to {_LARGEST}, got {value}"))
     return found

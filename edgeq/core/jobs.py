@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from edgeq.errors import StoreCorrupt
+
 
 class JobStatus(StrEnum):
     """Where a job is in its life; docs/states.md draws the moves between them."""
@@ -116,11 +118,20 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def input(self) -> Any:
-        return None if self.input_data is None else msgspec.json.decode(self.input_data)
+        return self._decoded("input", self.input_data)
 
     @property
     def output(self) -> Any:
-        return None if self.output_data is None else msgspec.json.decode(self.output_data)
+        return self._decoded("output", self.output_data)
+
+    def _decoded(self, what: str, text: str | None) -> Any:
+        try:
+            return None if text is None else msgspec.json.decode(text)
+        except msgspec.DecodeError as damaged:
+            raise StoreCorrupt(
+                f"The stored {what} of job {self.id} is not JSON ({damaged}): the database is "
+                "damaged. Restore the last backup."
+            ) from damaged
 
     def result_is_gone(self, now: int) -> bool:
         return self.result_expires_at is not None and self.result_expires_at <= now

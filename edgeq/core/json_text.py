@@ -13,6 +13,7 @@ import msgspec
 from edgeq.errors import InvalidInput, Problem
 
 MAX_DEPTH = 32
+_LOCATED = re.compile(r"^(?P<reason>.*) - at `(?P<path>[^`]+)`$", re.DOTALL)
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 _ENCODER = msgspec.json.Encoder()
@@ -43,6 +44,12 @@ def decode(text: str | bytes, *, max_depth: int = MAX_DEPTH) -> object:
 def encode(value: object) -> str:
     """Compact JSON for storage; `input_rules.check_value` comes first and gives better reasons."""
     return _encoded(value, _ENCODER)
+
+
+def located(message: str) -> tuple[str, str]:
+    """Path and reason of what msgspec says of a value that does not fit."""
+    found = _LOCATED.match(message)
+    return (found["path"], found["reason"]) if found else ("$", message)
 
 
 def canonical(value: object) -> str:

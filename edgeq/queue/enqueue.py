@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from edgeq.core import json_text
-from edgeq.core.ids import request_hash, unique_key, uuid7
+from edgeq.core.ids import request_hash, unique_key
 from edgeq.core.input_rules import check_size, check_value
 from edgeq.core.jobs import (
     DEFAULT_PRIORITY,
@@ -127,9 +127,10 @@ class Enqueueing(Parts):
         now = self._store.now()
         has_key = idempotency_key is not None
         return NewJob(
-            id=uuid7(now, self._chance.bits(74)),
+            id=self._ids.next(now, self._chance.bits(74)),
             type=name,
-            created_at=now,
+            # The id's own time: lists find a range of times as a range of ids.
+            created_at=self._ids.ms,
             scheduled_for=_due_at(now, scheduled_for, delay),
             priority=priority,
             input_data=text,

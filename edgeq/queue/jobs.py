@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from edgeq.codec import encode_output
-from edgeq.core.ids import unique_key
+from edgeq.core.ids import is_job_id, unique_key
 from edgeq.core.jobs import Attempt, Job, JobStatus
+from edgeq.core.json_text import text_fault
 from edgeq.core.redaction import safe_message
 from edgeq.errors import (
     InvalidInput,
@@ -52,14 +53,19 @@ class Jobs(Enqueueing):
     """The methods about jobs that are there."""
 
     async def get(self, job_id: str) -> Job:
-        found = await self.get_many([job_id])
+        return self._shown(await self._stored(job_id))
+
+    async def _stored(self, job_id: str) -> Job:
+        wanted = GetJobs((job_id,) if is_job_id(job_id) else ())
+        found = await self._store.read(wanted)
         if job_id not in found:
             raise JobNotFound(job_id)
         return found[job_id]
 
     async def get_many(self, job_ids: Iterable[str]) -> dict[str, Job]:
         """The jobs that are there, by id."""
-        found = await self._store.read(GetJobs(tuple(job_ids)))
+        # What is not an id names no job, and need not be asked for.
+        found = await self._store.read(GetJobs(tuple(filter(is_job_id, job_ids))))
         return {job_id: self._shown(job) for job_id, job in found.items()}
 
     async def find(
@@ -80,18 +86,21 @@ class Jobs(Enqueueing):
 
     async def logs(self, job_id: str, *, limit: int = PAGE, cursor: str | None = None) -> LogPage:
         """A page of a job's log, oldest first."""
-        return await self._store.read(ListLogs(job_id, _page_size(limit), cursor))
+        page = await self._store.read(ListLogs(job_id, _page_size(limit), cursor))
+        if not page.items:
+            await self._stored(job_id)
+        return page
 
     async def attempts(self, job_id: str) -> tuple[Attempt, ...]:
         """The attempts at a job that did not simply succeed, oldest first."""
-        return await self._store.read(ListAttempts(job_id))
+        attempts = await self._store.read(ListAttempts(job_id))
+        if not attempts:
+            await self._stored(job_id)
+        return attempts
 
     async def result(self, job_id: str) -> Any:
         """What the handler returned; raises what became of the job instead, if anything did."""
-        found = await self._store.read(GetJobs((job_id,)))
-        if job_id not in found:
-            raise JobNotFound(job_id)
-        job = found[job_id]
+        job = await self._stored(job_id)
         if job.result_is_gone(self._store.now()):
             raise ResultExpired(job_id)
         match job.status:
@@ -204,10 +213,10 @@ class Jobs(Enqueueing):
         return text
 
     def _shown(self, job: Job) -> Job:
-        """A result past its time to live reads as gone, though the row is still there."""
+        """A result or error past its time to live reads as gone, though the row is there."""
         if not job.result_is_gone(self._store.now()):
             return job
-        return msgspec.structs.replace(job, output_data=None)
+        return msgspec.structs.replace(job, output_data=None, error_message=None)
 
 
 def _actor(name: str, reason: str | None) -> Actor:
@@ -226,6 +235,9 @@ def _filter(filters: dict[str, Any]) -> JobFilter:
             given["status"] = JobStatus(given["status"])
         except ValueError:
             raise InvalidInput.at("status", f"must be one of {', '.join(JobStatus)}") from None
+    for name, value in given.items():
+        if isinstance(value, str) and text_fault(value) is not None:
+            raise InvalidInput.at(name, str(text_fault(value)))
     for name in ("created_after", "created_before"):
         if name in given:
             given[name] = _moment(name, given[name])

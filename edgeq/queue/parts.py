@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgeq.core.ids import IdSequence
 from edgeq.events import Event, Observer, log_observer, moves_are_logged
 from edgeq.ports.clock import Chance, Clock
 from edgeq.ports.commands import RegisterTypes
@@ -32,6 +33,7 @@ class Parts:
         self._chance = chance
         self._observers = (log_observer, *observers)
         self._worker_name = worker_name
+        self._ids = IdSequence()
         self._types = TypeDirectory(store, registry, clock.elapsed, secrets)
         self._initial_config: dict[str, object] = {}
 

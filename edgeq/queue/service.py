@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from edgeq.core.ids import uuid7
 from edgeq.core.runs import RunLimits, RunReport
 from edgeq.errors import BadSetting
 from edgeq.queue.types import Types
@@ -91,7 +90,7 @@ class JobQueue(Types):
             announce=self._announce,
             has_listeners=self._has_listeners,
             prepare_child=self.prepare,
-            new_id=lambda: uuid7(self._clock.now(), self._chance.bits(74)),
+            new_id=lambda: self._ids.next(self._clock.now(), self._chance.bits(74)),
             worker_name=self._worker_name,
             isolate=isolate,
         )

@@ -9,6 +9,7 @@ import msgspec
 
 from edgeq.core.config_keys import check_changes
 from edgeq.core.job_types import OPERATOR_FIELDS, JobType, TypePolicy
+from edgeq.core.json_text import located
 from edgeq.errors import InvalidInput, UnknownType
 from edgeq.ports.commands import Actor, ChangeType, CreateType, SetConfig
 from edgeq.ports.queries import (
@@ -40,7 +41,7 @@ class Types(Jobs):
         try:
             policy = msgspec.convert({"name": name, "handler_name": name, **fields}, TypePolicy)
         except msgspec.ValidationError as wrong:
-            raise InvalidInput.at("$", str(wrong)) from wrong
+            raise InvalidInput.at(*located(str(wrong))) from wrong
         unknown = set(fields) - OPERATOR_FIELDS - {"handler_name"}
         if unknown:
             raise InvalidInput.at(sorted(unknown)[0], "is not a field of a job type")

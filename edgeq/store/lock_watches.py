@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from edgeq.errors import StoreError
 from edgeq.ports.commands import ExtendLocks, Held
 from edgeq.ports.store import LockWatch
 from edgeq.store.jobs_sql import held_by
@@ -23,6 +24,7 @@ class _Watched:
     extended_until: int
     trusted_at: float
     is_extending: bool = False
+    is_failing: bool = False
 
 
 class LockWatches:
@@ -53,25 +55,33 @@ class LockWatches:
     def is_due(self) -> bool:
         return bool(self._watched) and self._elapsed() >= self._next_look
 
-    def seconds_to_next(self) -> float | None:
-        """How long the writer may sleep."""
-        if not self._watched:
-            return None
-        return max(0.0, self._next_look - self._elapsed())
+    def seconds_to_next(self) -> float:
+        """How long the writer may sleep: at most one look, so that it finds a new watch."""
+        return max(0.0, self._next_look - self._elapsed()) if self._watched else LOOK_SECONDS
 
     def tick(self, session: Session) -> None:
         now = self._elapsed()
         self._next_look = now + LOOK_SECONDS
         with self._lock:
             watched = list(self._watched.values())
-        has_changed = session.has_changed() or self._was_written
-        self._was_written = False
+        if not watched:
+            return
+        try:
+            self._tell_what_changed(session, watched)
+        except StoreError:
+            # A database that is frozen or gone fails the extensions too, which is what counts.
+            self._was_written = True
         for each in watched:
-            if now - each.trusted_at > TRUST_SECONDS and each.is_extending:
+            if each.is_failing and now - each.trusted_at > TRUST_SECONDS:
                 each.watch.told(None)
-            if has_changed:
-                each.watch.told(held_by(session.look(), each.watch.run_id))
             self._extend_in_good_time(each)
+
+    def _tell_what_changed(self, session: Session, watched: list[_Watched]) -> None:
+        if not (session.has_changed() or self._was_written):
+            return
+        for each in watched:
+            each.watch.told(held_by(session.look(), each.watch.run_id))
+        self._was_written = False
 
     def _extend_in_good_time(self, each: _Watched) -> None:
         until = each.watch.lock_until()
@@ -82,6 +92,7 @@ class LockWatches:
 
         def answered(unit: Unit[Held]) -> None:
             each.is_extending = False
+            each.is_failing = unit.answer is None
             if unit.answer is not None:
                 each.extended_until = until
                 each.trusted_at = self._elapsed()

@@ -129,7 +129,8 @@ class SqliteSession:
             )
 
     def _read_data_version(self) -> int:
-        version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        with in_our_words(self._path):
+            version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
         return version
 
 

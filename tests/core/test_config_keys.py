@@ -17,6 +17,7 @@ def test_known_keys_and_groups_are_accepted() -> None:
             "llm.model": "small",
             "app.anything": {"nested": [1, 2]},
             "retention.completed": None,
+            "llm.token": None,
         }
     )
 
@@ -31,6 +32,9 @@ def test_known_keys_and_groups_are_accepted() -> None:
         ("process.concurrency", 0, "at least 1"),
         ("process.concurrency", 2.5, "must be a number"),
         ("unknown", 1, "is unknown"),
+        ("process.nonsense", 1, "is unknown"),
+        ("app." + "x" * 200, 1, "is unknown"),
+        ("app.large", "x" * 20_000, "app.large"),
         ("app.", 1, "is unknown"),
         ("llm.api_key", "x", "looks like a secret"),
         ("app.rate", math.nan, "app.rate"),

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeq.core.ids import (
+    IdSequence,
     content_key,
     created_ms,
     first_id_at,
@@ -119,3 +120,20 @@ def test_the_key_of_a_content_does_not_depend_on_the_order_of_its_fields() -> No
 def test_a_content_that_json_does_not_have_has_no_key() -> None:
     with pytest.raises(InvalidInput):
         content_key({"a": object()})
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**74 - 1)), min_size=2, max_size=50))
+def test_ids_of_one_process_follow_each_other_even_when_the_clock_trembles(
+    steps: list[tuple[int, int]],
+) -> None:
+    sequence = IdSequence()
+    ids = [sequence.next(1_000_000 + offset, bits) for offset, bits in steps]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == len(ids)
+    assert created_ms(ids[-1]) == sequence.ms
+
+
+def test_a_clock_that_was_set_back_is_believed() -> None:
+    sequence = IdSequence()
+    sequence.next(10_000_000, 5)
+    assert created_ms(sequence.next(1_000_000, 5)) == 1_000_000

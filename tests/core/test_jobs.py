@@ -5,6 +5,7 @@ import pytest
 
 from edgeq.core.jobs import ClaimedJob, Job, JobStatus
 from edgeq.core.outcomes import Fail, RateLimited, Retry, Review, Skip, Snooze
+from edgeq.errors import StoreCorrupt
 
 FIELDS: dict[str, object] = dict.fromkeys(Job.__struct_fields__, None) | {
     "id": "job-1",
@@ -33,6 +34,12 @@ def test_input_and_output_are_decoded_on_demand() -> None:
     full = msgspec.structs.replace(JOB, input_data='{"a":1}', output_data="[2]")
     assert (full.input, full.output) == ({"a": 1}, [2])
     assert (JOB.input, JOB.output) == (None, None)
+
+
+def test_stored_data_that_is_not_json_says_that_the_database_is_damaged() -> None:
+    damaged = msgspec.structs.replace(JOB, input_data='{"a":')
+    with pytest.raises(StoreCorrupt, match="job-1"):
+        _ = damaged.input
 
 
 @pytest.mark.parametrize(("now", "gone"), [(99, False), (100, True), (101, True)])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeq.core.json_text import MAX_DEPTH, canonical, decode, encode
+from edgeq.core.json_text import MAX_DEPTH, canonical, decode, encode, located
 from edgeq.errors import InvalidInput
 
 storable_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -167,3 +167,14 @@ def test_the_canonical_text_does_not_depend_on_the_order_of_the_keys(
     chance.shuffle(shuffled)
 
     assert canonical(dict(shuffled)) == canonical(fields)
+
+
+def test_path_and_reason_of_a_misfit_are_told_apart() -> None:
+    assert located("Expected `int`, got `str` - at `$.a[0]`") == (
+        "$.a[0]",
+        "Expected `int`, got `str`",
+    )
+    assert located("Object missing required field `to`") == (
+        "$",
+        "Object missing required field `to`",
+    )

@@ -67,7 +67,7 @@ def large(new_job: JobBuilder) -> NewJob:
 
 def fill(disk: SmallDisk, new_job: JobBuilder) -> set[str]:
     """Insert until nothing more fits; answers with what was accepted."""
-    accepted = set()
+    accepted: set[str] = set()
     for _ in range(PAGES):
         job = large(new_job)
         try:

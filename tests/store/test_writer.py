@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import filecmp
 import os
+import shutil
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,11 +31,16 @@ from edgeq.store import writer
 from edgeq.store.gate import Gate
 from edgeq.store.sqlite import SqliteStore
 from edgeq.testing import FakeClock
-from tests.conftest import Backend, JobBuilder, Register
+from tests.conftest import Backend, JobBuilder, Register, SqliteBackend
 from tests.store.conformance.acts import insert, position
 from tests.store.programs import program
 
 PATIENCE_SECONDS = 20.0
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return SqliteBackend(request)
 
 
 @pytest.fixture
@@ -72,9 +79,9 @@ def slow(*jobs: NewJob) -> SlowJobs:
     return made
 
 
-async def hand_in(*writes: Awaitable[Any]) -> list[asyncio.Future[Any]]:
+async def hand_in(*writes: Coroutine[Any, Any, Any]) -> list[asyncio.Task[Any]]:
     """Start writes, and go on when each of them waits for the writer."""
-    tasks = [asyncio.ensure_future(write) for write in writes]
+    tasks = [asyncio.create_task(write) for write in writes]
     await asyncio.sleep(0)
     return tasks
 
@@ -293,12 +300,12 @@ async def test_a_file_that_was_replaced_takes_no_more_writes(
     queue: SqliteStore, new_job: JobBuilder, tmp_path: Path, migrated_file: Path
 ) -> None:
     queue.path.rename(tmp_path / "aside.db")
-    queue.path.write_bytes(migrated_file.read_bytes())
+    shutil.copy(migrated_file, queue.path)
 
     with pytest.raises(StoreMoved):
         await insert(queue, new_job())
 
-    assert queue.path.read_bytes() == migrated_file.read_bytes()
+    assert filecmp.cmp(queue.path, migrated_file, shallow=False)
 
 
 @pytest.mark.parametrize(
@@ -335,28 +342,28 @@ def open_files(folder: Path) -> set[int]:
     return opened & {each.stat().st_ino for each in folder.iterdir()}
 
 
+def own_threads() -> set[threading.Thread]:
+    """All but those of asyncio.to_thread, which are the loop's and stay."""
+    return {each for each in threading.enumerate() if not each.name.startswith("asyncio_")}
+
+
 async def test_nothing_is_left_after_closing(
     tmp_path: Path, clock: FakeClock, migrated_file: Path
 ) -> None:
-    before = set(threading.enumerate())
-    path = tmp_path / "queue.db"
-    path.write_bytes(migrated_file.read_bytes())
+    threads = own_threads()
+    path = shutil.copy(migrated_file, tmp_path / "queue.db")
     store = SqliteStore(f"sqlite:///{path}", clock)
-    # The pool of asyncio.to_thread is the loop's, and stays.
-    await asyncio.gather(*(asyncio.to_thread(threading.get_ident) for _ in range(3)))
-    pool = {each for each in threading.enumerate() if each.name.startswith("asyncio")}
 
     await store.open()
     await store.write(ExtendLocks("nobody", 0))
     await asyncio.gather(*(store.read(ListTypes()) for _ in range(8)))
-    while_open = open_files(tmp_path)
+    while_open = (len(own_threads()), len(open_files(tmp_path)))
     await store.close()
 
-    left = {each for each in threading.enumerate() if not each.name.startswith("asyncio")}
-    assert len(while_open) >= 3
+    assert while_open >= (len(threads) + 2, 3)
+    assert own_threads() == threads
     assert open_files(tmp_path) == set()
-    assert left <= before | pool
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["queue.db", "queue.db.gate"]
+    assert sorted(os.listdir(tmp_path)) == ["queue.db", "queue.db.gate"]  # noqa: PTH208
 
 
 async def test_nothing_is_left_after_opening_failed(tmp_path: Path, clock: FakeClock) -> None:
@@ -368,4 +375,4 @@ async def test_nothing_is_left_after_opening_failed(tmp_path: Path, clock: FakeC
         await store.open()
 
     assert open_files(tmp_path) == set()
-    assert not [each for each in threading.enumerate() if each.name == "edgeq-writer"]
+    assert not [each for each in own_threads() if each.name == "edgeq-writer"]

@@ -111,7 +111,7 @@ def suspects_run_alone(evidence: Evidence) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """One execution; without an end it lasted as long as its process."""
+    """One execution; one that neither ended nor learned that it was lost died with its process."""
 
     pid: int
     job_id: str
@@ -124,7 +124,7 @@ class _Span:
 
 
 def _spans(ledger: Ledger) -> list[_Span]:
-    ends = {_execution(entry): entry.at for entry in ledger.of(Event.END)}
+    ends = {_execution(e): e.at for e in ledger.entries if e.event is not Event.START}
     return [
         _Span(
             entry.pid,
