@@ -19,7 +19,7 @@ _INDEXES = (("jobs_ready", "losses = 0"), ("jobs_suspect", "losses > 0"))
 
 
 class Idle(NamedTuple):
-    """Nothing can be done now: the switch is off, or no job is due and no lock has expired."""
+    """No job is due and no lock has expired; whether the switch is on is told with it."""
 
     is_enabled: bool
     next_due_at: int | None
@@ -77,17 +77,15 @@ def count_tick(path: Path, worker_name: str, report: str, stopped: str, now: int
 def _idle(connection: sqlite3.Connection, source: Source | None, now: int) -> Idle | None:
     if not _is_ours_and_open(connection) or not _handlers_are_known(connection, source):
         return None
-    switch = connection.execute(
-        "SELECT value FROM worker_config WHERE key = 'worker_enabled'"
-    ).fetchall()
-    if switch and switch[0][0] == "false":
-        return Idle(is_enabled=False, next_due_at=None)
     if _has_expired_locks(connection, now):
         return None
     next_due_at = _first_due(connection)
     if next_due_at is not None and next_due_at <= now:
         return None
-    return Idle(is_enabled=True, next_due_at=next_due_at)
+    switch = connection.execute(
+        "SELECT value FROM worker_config WHERE key = 'worker_enabled'"
+    ).fetchall()
+    return Idle(is_enabled=switch != [("false",)], next_due_at=next_due_at)
 
 
 def _is_ours_and_open(connection: sqlite3.Connection) -> bool:

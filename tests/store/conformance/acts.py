@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from edgeq.core.backoff import ErrorClass
 from edgeq.core.jobs import ClaimedJob, Job, JobStatus, NewJob
 from edgeq.core.lanes import ClaimStep
@@ -37,14 +39,13 @@ async def claim(
     run: str = RUN,
     slots: int = 10,
     steps: tuple[ClaimStep, ...] | None = None,
-    ahead: int = 0,
-    wants: str = "others",
     lock_ms: int = LOCK_MS,
+    **more: Any,
 ) -> CycleAnswer:
     """One cycle that only claims; a type given by name has no limit of its own."""
     able = tuple(ClaimableType(t, 1000, 1) if isinstance(t, str) else t for t in types)
     steps = (ClaimStep(None, slots),) if steps is None else steps
-    wanted = Claim(able or (ClaimableType("noop", 1000, 1),), steps, ahead=ahead, wants=wants)
+    wanted = Claim(able or (ClaimableType("noop", 1000, 1),), steps, **more)
     return await store.write(Cycle(run, store.now() + lock_ms, claim=wanted))
 
 

@@ -171,6 +171,20 @@ async def test_no_more_of_a_type_are_claimed_than_the_run_has_room_for(
     assert [job.type for job in claimed] == ["long"] * 2 + ["short"] * 4
 
 
+async def test_no_more_are_claimed_in_all_than_the_run_may_still_take(
+    store: Store, new_job: JobBuilder, registered: Register
+) -> None:
+    await registered(store, "noop")
+    await insert(store, *(new_job() for _ in range(9)))
+    short = ClaimableType("noop", 100, 1, ahead=True)
+
+    first = await claim(store, short, slots=2, ahead=9, at_most=3)
+    second = await claim(store, short, slots=9, at_most=1)
+
+    assert [job.claimed_ahead for job in first.claimed] == [0, 0, 1]
+    assert len(second.claimed) == 1
+
+
 async def test_max_concurrent_is_exact_over_several_runs_and_priorities(
     store: Store, new_job: JobBuilder, registered: Register
 ) -> None:

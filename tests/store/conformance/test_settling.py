@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgeq.core.backoff import ErrorClass
+from edgeq.core.backoff import RETRYABLE, ErrorClass
 from edgeq.core.job_types import TypePolicy
 from edgeq.core.jobs import Job, JobStatus
 from edgeq.core.outcomes import (
@@ -105,7 +105,7 @@ async def test_a_job_runs_once_and_then_max_retries_times(
     assert letters == [(3, "try again")]
 
 
-@pytest.mark.parametrize("error_class", set(ErrorClass) - {"transient", "rate_limited", "timeout"})
+@pytest.mark.parametrize("error_class", [each for each in ErrorClass if each not in RETRYABLE])
 async def test_a_failure_that_no_retry_can_help_fails_at_once(
     store: Store, new_job: JobBuilder, registered: Register, error_class: ErrorClass
 ) -> None:
