@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from edgeq.attempt import Attempt, StopReason, Workplace
 from edgeq.core.jobs import ClaimedJob
 from edgeq.core.outcomes import Outcome
 from edgeq.invoke import invoke, stopped_by
-from edgeq.ports.commands import Held
 from edgeq.registry import AnyHandler
 from edgeq.threads import HandlerThreads
 
@@ -117,21 +116,27 @@ class Crew:
             self.by_lane[attempt.job.lane] -= 1
         return left
 
-    def hear(self, held: Held | None) -> list[Attempt]:
-        """Compare with what the store says is ours; answers with what was lost."""
-        lost = []
-        for attempt in list(self.running.values()):
-            seq = attempt.job.seq
-            if held is None or held.fences.get(seq) != attempt.job.fence:
-                attempt.lost = True
-                lost.append(attempt)
-                self._tell(attempt, StopReason.LOST)
-            elif seq in held.cancel_requested:
-                attempt.cancel_requested = True
-        self.ahead = deque(
-            job for job in self.ahead if held is not None and held.fences.get(job.seq) == job.fence
-        )
-        return lost
+    def note_cancellations(self, seqs: frozenset[int]) -> None:
+        """Somebody asked for these jobs to be cancelled; their handlers can see it."""
+        for seq in seqs & self.running.keys():
+            self.running[seq].cancel_requested = True
+
+    def lose_all_but(self, fences: Mapping[int, int]) -> list[ClaimedJob]:
+        """Compare with what the store says is ours; answers with what is not."""
+        held = [*(attempt.job for attempt in self.running.values()), *self.ahead]
+        return self.lose({job.seq for job in held if fences.get(job.seq) != job.fence})
+
+    def lose(self, seqs: Collection[int]) -> list[ClaimedJob]:
+        """Tell handlers that their jobs belong to somebody else, and forget those ahead."""
+        if not seqs:
+            return []
+        running = [a for seq in seqs if (a := self.running.get(seq)) is not None and not a.lost]
+        for attempt in running:
+            attempt.lost = True
+            self._tell(attempt, StopReason.LOST)
+        waiting = [job for job in self.ahead if job.seq in seqs]
+        self.ahead = deque(job for job in self.ahead if job.seq not in seqs)
+        return [*(attempt.job for attempt in running), *waiting]
 
     def close(self) -> None:
         self._threads.close()

@@ -82,7 +82,7 @@ class Shift:
         )
         self._crew = self._assemble(state, start.config)
         self.left: list[Attempt] = []
-        self._late: asyncio.Task[None] | None = None
+        self._late: set[asyncio.Task[None]] = set()
 
     def _assemble(self, state: Any, config: Mapping[str, object]) -> Crew:
         workplace = Workplace(
@@ -162,6 +162,9 @@ class Shift:
         claim = None
         if self.stopped is None and (self._settled or now >= self._next_claim):
             claim = self.planner.plan(self._crew, elapsed=now - self._began, now=self._store.now())
+            if claim is None:
+                # No room, or quiet for a suspect: time alone may change that.
+                self._next_claim = now + _POLL_SECONDS
         notes_are_due = self._notes_due is not None and now >= self._notes_due
         if claim is None and not self._settled and not notes_are_due:
             return None
@@ -181,6 +184,7 @@ class Shift:
         flushed, self._settled = self._settled, []
         answer = await self._write_patiently(cycle)
         self._record(flushed, answer)
+        self._forsake(self._crew.lose(answer.lost))
         self._tally.reclaimed += answer.reclaimed
         self._tally.claimed += len(answer.claimed)
         if not answer.is_enabled and self.stopped is None:
@@ -224,7 +228,10 @@ class Shift:
                 await asyncio.sleep(_POLL_SECONDS)
 
     def _fill_from_ahead(self) -> None:
+        """Start what was claimed ahead; what is over its time is given back instead."""
         crew = self._crew
+        if self.stopped not in (None, Stop.MAX_JOBS) or self._elapsed() >= self._budget_ends:
+            return
         while crew.ahead and len(crew.running) < self._limits.concurrency:
             crew.start(crew.ahead.popleft())
 
@@ -233,12 +240,12 @@ class Shift:
         job = attempt.job
         if attempt.lost:
             self._tally.lost()
-        elif self._is_done:
+        else:
             self._settle(job, outcome, attempt)
+        if self._is_done:
             self._write_late(outcome)
         else:
             self._tally.took(job.type, self._elapsed() - attempt.started)
-            self._settle(job, outcome, attempt)
             self._fill_from_ahead()
         self._wake.set()
 
@@ -306,12 +313,19 @@ class Shift:
 
     def _hear(self, held: Held | None) -> None:
         """What the store says this run still holds; a change may also mean new work."""
-        for attempt in self._crew.hear(held):
-            self._news.lost(attempt.job.id, attempt.job.type)
+        if held is not None:
+            self._crew.note_cancellations(held.cancel_requested)
+        self._forsake(self._crew.lose_all_but({} if held is None else held.fences))
         if held is not None and not held.is_enabled and self.stopped is None:
             self.stopped = Stop.DISABLED
         self._next_claim = min(self._next_claim, self._elapsed())
         self._wake.set()
+
+    def _forsake(self, lost: list[ClaimedJob]) -> None:
+        for job in lost:
+            self._news.lost(job.id, job.type)
+            if job.seq not in self._crew.running:
+                self._tally.lost()
 
     def _lock_until(self) -> int:
         """Not beyond the run's own end: a run that died is soon known to be dead."""
@@ -338,14 +352,16 @@ class Shift:
         """A handler that was left behind came to an end after all: its fence decides."""
         settled = tuple(each for each, _ in self._settled)
         self._settled.clear()
-        if isinstance(outcome, Interrupted):
+        if not settled or isinstance(outcome, Interrupted):
             return
 
         async def write() -> None:
             with suppress(StoreError):
                 await self._store.write(Cycle(self.id, self._lock_until(), settled=settled))
 
-        self._late = self._loop.create_task(write())
+        task = self._loop.create_task(write())
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
 
 
 def _wanted(claim: Claim) -> int:

@@ -21,6 +21,7 @@ class HandlerThreads:
 
     def __init__(self) -> None:
         self._idle: list[_Seat] = []
+        self._is_closed = False
 
     def run(self, work: Work) -> asyncio.Future[Any]:
         """Run it on a free thread; the future may be cancelled, the thread goes on alone."""
@@ -31,9 +32,14 @@ class HandlerThreads:
         return reply
 
     def _came_back(self, seat: _Seat) -> None:
-        self._idle.append(seat)
+        if self._is_closed:
+            seat.inbox.put(None)
+        else:
+            self._idle.append(seat)
 
     def close(self) -> None:
+        """End the threads: idle ones now, the others when they come back."""
+        self._is_closed = True
         for seat in self._idle:
             seat.inbox.put(None)
         self._idle.clear()

@@ -1,4 +1,4 @@
-"""What all tests share: a clock that stands still, a store on a file of its own, and builders."""
+"""What all tests share: a clock that stands still, a store of its own for each, and builders."""
 
 from __future__ import annotations
 
@@ -46,9 +46,8 @@ class SqliteBackend:
             return connection.execute(statement, parameters).fetchall()
 
 
-BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Backend]] = {
-    "sqlite": SqliteBackend,
-}
+# The conformance suite runs on each of these.
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], Backend]] = {"sqlite": SqliteBackend}
 
 
 class JobBuilder(Protocol):
@@ -67,11 +66,10 @@ def clock() -> FakeClock:
 @pytest.fixture(scope="session")
 def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty queue, closed: to be copied."""
-    path = tmp_path_factory.mktemp("migrated") / "queue.db"
-    store = SqliteStore(f"sqlite:///{path}", FakeClock())
+    store = SqliteStore(f"sqlite:///{tmp_path_factory.mktemp('migrated')}/queue.db", FakeClock())
     store.open_blocking()
     store.close_blocking()
-    return path
+    return store.path
 
 
 @pytest.fixture(params=BACKENDS)
@@ -83,10 +81,8 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 async def store(backend: Backend, clock: FakeClock) -> AsyncIterator[Store]:
     store = backend.store(clock)
     await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
+    yield store
+    await store.close()
 
 
 @pytest.fixture
@@ -97,9 +93,8 @@ def new_job(clock: FakeClock) -> JobBuilder:
         now = fields.setdefault("created_at", clock.now())
         fields.setdefault("id", uuid7(now, _CHANCE.bits(74)))
         fields.setdefault("scheduled_for", now)
-        if fields.get("idempotency_key") is not None:
-            key = unique_key(fields.get("tenant_id"), type, fields["idempotency_key"])
-            fields.setdefault("unique_key", key)
+        if key := fields.get("idempotency_key"):
+            fields.setdefault("unique_key", unique_key(fields.get("tenant_id"), type, key))
             fields.setdefault("request_hash", request_hash(fields.get("input_data") or "null"))
         return NewJob(type=type, **fields)
 
@@ -111,7 +106,7 @@ def registered() -> Register:
     """Registers types, given whole or by name."""
 
     async def register(store: Store, *policies: TypePolicy | str) -> Registered:
-        whole = (TypePolicy(name=p, handler_name=p) if isinstance(p, str) else p for p in policies)
+        whole = [TypePolicy(name=p, handler_name=p) if isinstance(p, str) else p for p in policies]
         return await store.write(RegisterTypes(tuple(whole)))
 
     return register
@@ -120,6 +115,6 @@ def registered() -> Register:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """In CI a test that was skipped was not run, and that is a failure."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    skipped = reporter.stats.get("skipped", []) if reporter is not None else []
-    if os.environ.get("CI") == "true" and exitstatus == pytest.ExitCode.OK and skipped:
+    was_skipped = reporter is not None and reporter.stats.get("skipped")
+    if os.environ.get("CI") == "true" and exitstatus == pytest.ExitCode.OK and was_skipped:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import threading
 
@@ -12,32 +13,40 @@ import msgspec
 
 from edgeq.cli.invocation import Invocation
 from edgeq.core.runs import RunReport
-from edgeq.surroundings import Isolate
 
 _GRACE_SECONDS = 0.5
 
 
-def isolation(invocation: Invocation) -> Isolate:
+class Isolation:
     """Runs `edgeq process` once more, for one job only, and answers with its report."""
 
-    async def isolate(run_id: str, seconds: float) -> RunReport | None:
+    def __init__(self, invocation: Invocation) -> None:
+        self._invocation = invocation
+        self._child: asyncio.subprocess.Process | None = None
+
+    async def __call__(self, run_id: str, seconds: float) -> RunReport | None:
         child = await asyncio.create_subprocess_exec(
-            *_command(invocation, run_id, seconds),
+            *_command(self._invocation, run_id, seconds),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             # A signal that the job sends to its own process group must not reach this one.
             start_new_session=True,
         )
+        self._child = child
         try:
             answer = await _answer(child)
-        except BaseException:
+        finally:
+            self._child = None
             with contextlib.suppress(ProcessLookupError):
                 child.kill()
             await child.wait()
-            raise
         return _report(answer) if child.returncode == 0 else None
 
-    return isolate
+    def stop(self) -> None:
+        """Pass a signal on: the child puts its job back and reports."""
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._child.send_signal(signal.SIGTERM)
 
 
 async def _answer(child: asyncio.subprocess.Process) -> bytes:
@@ -57,8 +66,8 @@ def _command(invocation: Invocation, run_id: str, seconds: float) -> list[str]:
     return [*command, "process", *limits, "--last-chance", run_id]
 
 
-def _report(answer: bytes) -> RunReport | None:
-    """The counts of the child's report; its times are for people and are left out."""
+def _report(answer: bytes) -> RunReport:
+    """The counts of the child's report; its times are written for people and are left out."""
     told = msgspec.json.decode(answer)
     known = {name: told[name] for name in RunReport.__struct_fields__ if name in told}
     return msgspec.convert({**known, "next_due_at": None}, RunReport)

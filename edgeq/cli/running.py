@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from edgeq.cli.invocation import Invocation, open_queue, set_up_logging
-from edgeq.cli.isolation import end_with_parent, isolation
+from edgeq.cli.isolation import Isolation, end_with_parent
 from edgeq.cli.report import show_report
 from edgeq.core.jobs import JobStatus
 from edgeq.core.runs import RunReport
@@ -41,12 +41,13 @@ async def _run(invocation: Invocation, given: dict[str, Any], began: float) -> R
     if last_chance is not None:
         end_with_parent()
     queue = open_queue(invocation, with_handlers=True)
+    isolation = Isolation(invocation)
     async with queue:
         run = queue.new_run(
             queue.limits(**given),
             began=began,
             ends_process=True,
-            isolate=isolation(invocation) if last_chance is None else None,
+            isolate=isolation if last_chance is None else None,
             last_chance=last_chance,
         )
         ending = _Ending(run, began)
@@ -56,7 +57,7 @@ async def _run(invocation: Invocation, given: dict[str, Any], began: float) -> R
             _flush()
 
         watchdog = Watchdog(run, queue.store, seconds_left=ending.seconds_left, show=show)
-        with _signals(run, ending, watchdog):
+        with _signals(run, ending, watchdog, isolation):
             async with _progress_bar(queue, run):
                 report = await run.process()
         if run.has_leftovers():
@@ -84,7 +85,7 @@ class _Ending:
 
 
 @contextmanager
-def _signals(run: Run, ending: _Ending, watchdog: Watchdog) -> Iterator[None]:
+def _signals(run: Run, ending: _Ending, watchdog: Watchdog, isolation: Isolation) -> Iterator[None]:
     """The first signal asks, the second one ends.
 
     Plain handlers instead of the loop's own: they are also heard while a handler keeps the loop.
@@ -101,6 +102,7 @@ def _signals(run: Run, ending: _Ending, watchdog: Watchdog) -> Iterator[None]:
         ending.bring_forward()
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(run.stop)
+            loop.call_soon_threadsafe(isolation.stop)
         watchdog.look_again()
 
     before = {name: signal.signal(name, hear) for name in (signal.SIGTERM, signal.SIGINT)}

@@ -121,7 +121,7 @@ class Jobs(Enqueueing):
         answer = await self._store.write(CancelJob(job_id, _actor(actor, reason)))
         if answer == "cancelled":
             job = await self.get(job_id)
-            self._announce(JobMoved(job.id, job.type, "pending", "cancelled", job.attempt))
+            self._announce(JobMoved(job.id, job.type, None, "cancelled", job.attempt))
         return answer
 
     async def retry(

@@ -9,7 +9,14 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from edgeq.errors import EdgeqError, StoreBusy, StoreClosed, StoreError, WriterHeld
+from edgeq.errors import (
+    EdgeqError,
+    StoreBusy,
+    StoreClosed,
+    StoreError,
+    StoreUnavailable,
+    WriterHeld,
+)
 from edgeq.ports.commands import Command, InsertJobs
 from edgeq.store.lock_watches import LockWatches
 from edgeq.store.session import Session, Transaction
@@ -110,8 +117,21 @@ class Writer:
         opened.put(None)
         try:
             self._serve(session)
+        except BaseException as failure:
+            _log.critical("the writer of this process has failed and takes no more", exc_info=True)
+            self._refuse_everything(failure)
         finally:
             session.close()
+
+    def _refuse_everything(self, failure: BaseException) -> None:
+        """Nobody may wait for a thread that is gone."""
+        with self._state:
+            self._is_closed = True
+            self._waiting.put(None)
+        while (unit := self._waiting.get()) is not None:
+            if unit.take():
+                unit.error = StoreUnavailable(f"The writer of this process has failed: {failure}")
+                deliver_all([unit])
 
     def _serve(self, session: Session) -> None:
         while True:

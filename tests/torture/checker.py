@@ -31,9 +31,7 @@ class Evidence:
 
 
 def violations(evidence: Evidence, promises: Iterable[Promise]) -> list[str]:
-    return [
-        f"{promise.__name__}: {wrong}" for promise in promises for wrong in promise(evidence)
-    ]
+    return [f"{promise.__name__}: {wrong}" for promise in promises for wrong in promise(evidence)]
 
 
 def nothing_accepted_is_lost(evidence: Evidence) -> list[str]:

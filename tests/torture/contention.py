@@ -53,7 +53,9 @@ def _refusals(clients: list[Child]) -> list[str]:
         errors = client.report().get("errors", {})
         wrong += [f"{client.name} saw {times} x {text}" for text, times in errors.items()]
         if client.exit_code != 0:
-            wrong.append(f"{client.name} ended with {client.exit_code}: {client.complaint()[-300:]}")
+            wrong.append(
+                f"{client.name} ended with {client.exit_code}: {client.complaint()[-300:]}"
+            )
     return wrong
 
 

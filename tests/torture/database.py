@@ -72,7 +72,9 @@ class Database:
             os.close(descriptor)
 
     def jobs(self) -> dict[str, JobRow]:
-        rows = (JobRow(*row[:-1], json.loads(row[-1] or "null")) for row in self._rows(_JOBS))
+        rows = (
+            JobRow(*row[:9], json.loads(row[9] or "null")) for row in self._rows(_JOBS)
+        )
         return {row.id: row for row in rows}
 
     def counts(self) -> Counter[str]:
@@ -115,9 +117,7 @@ class Database:
 
     def held_by(self, runs: set[str]) -> list[str]:
         """The jobs that these runs have locked."""
-        found = self._rows(
-            "SELECT id, locked_by FROM background_jobs WHERE status = 'processing'"
-        )
+        found = self._rows("SELECT id, locked_by FROM background_jobs WHERE status = 'processing'")
         return [job_id for job_id, locked_by in found if locked_by in runs]
 
     def locks_have_expired(self) -> bool:

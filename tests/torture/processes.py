@@ -231,7 +231,7 @@ class Place:
         return wait_until(lambda: not self.living(), seconds=seconds)
 
     def has_started_work(self, child: Child) -> bool:
-        return child.pid in ledger.read(self.ledger).workers()
+        return ledger.mentions(self.ledger, child.pid)
 
     def evidence(self) -> Evidence:
         """Everything that can be known of what happened here."""

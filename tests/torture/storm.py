@@ -41,7 +41,9 @@ def kill_storm(
         evidence = place.evidence()
         wrong = violations(evidence, AFTER_A_STORM) + _complaints(place)
         if not is_drained:
-            wrong.append(f"not done {_DRAIN_SECONDS:g} s after the storm: {place.database.counts()}")
+            wrong.append(
+                f"not done {_DRAIN_SECONDS:g} s after the storm: {place.database.counts()}"
+            )
         figures = _figures(place, evidence) | {
             "left_after_storm": left,
             "storm_seconds": round(last_kill - began, 1),

@@ -12,9 +12,7 @@ from tests.torture.ledger import Event
 
 def say(event: Event, ctx: Context | SyncContext) -> None:
     job = ctx.job
-    ledger.write(
-        event, job_id=job.id, attempt=ctx.attempt, fence=job.fence, losses=job.losses
-    )
+    ledger.write(event, job_id=job.id, attempt=ctx.attempt, fence=job.fence, losses=job.losses)
 
 
 @contextmanager

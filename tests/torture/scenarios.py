@@ -1,0 +1,45 @@
+"""The scenarios by name: what each has to show, small for every test run and full for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from tests.torture.budgets import budgets
+from tests.torture.contention import contention
+from tests.torture.finding import Finding
+from tests.torture.poison import poison
+from tests.torture.processes import CommandFailed
+from tests.torture.signals import signals
+from tests.torture.storm import kill_storm
+from tests.torture.zombies import woken_in_time, woken_too_late
+
+Scenario = Callable[[int, Path], Finding]
+
+SMALL: dict[str, Scenario] = {
+    "kill_storm": partial(kill_storm, jobs=400, kills=10),
+    "zombies_in_time": partial(woken_in_time, zombies=2, jobs=4, waits_for_locks=False),
+    "zombies_too_late": partial(woken_too_late, zombies=2, jobs=4),
+    "contention": partial(contention, processes=6, seconds=5),
+    "budgets": partial(budgets, rounds=1, at_once=2),
+    "signals": partial(signals, count=6),
+    "poison": partial(poison, jobs=100),
+}
+FULL: dict[str, Scenario] = {
+    "kill_storm": partial(kill_storm, jobs=2_000, kills=50),
+    "zombies_in_time": partial(woken_in_time, zombies=6, jobs=6, waits_for_locks=True),
+    "zombies_too_late": partial(woken_too_late, zombies=4, jobs=4),
+    "contention": partial(contention, processes=16, seconds=30),
+    "budgets": partial(budgets, rounds=3, at_once=2),
+    "signals": partial(signals, count=40),
+    "poison": partial(poison, jobs=1_000),
+}
+
+
+def play(name: str, scenario: Scenario, seed: int, folder: Path) -> Finding:
+    """Run one; a command that failed by itself is a finding like any other."""
+    try:
+        return scenario(seed, folder / name)
+    except CommandFailed as failed:
+        return Finding(name, seed, {}, [str(failed)])

@@ -1,0 +1,51 @@
+"""The promises under torture, in a minute; `make torture` takes more time and more of everything.
+
+A failure names its seed: `python -m tests.torture --small --seed N --scenario NAME` repeats it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import SystemRandom
+
+import pytest
+
+from tests.torture.scenarios import SMALL, play
+
+pytestmark = [pytest.mark.torture, pytest.mark.timeout(120)]
+
+
+def _finds_nothing(name: str, folder: Path) -> None:
+    finding = play(name, SMALL[name], SystemRandom().randrange(10**6), folder)
+
+    assert finding.violations == [], finding.to_json()
+
+
+def test_every_job_is_done_once_however_often_its_process_is_killed(tmp_path: Path) -> None:
+    _finds_nothing("kill_storm", tmp_path)
+
+
+def test_a_process_that_lost_its_locks_in_its_sleep_changes_nothing_and_learns_it(
+    tmp_path: Path,
+) -> None:
+    _finds_nothing("zombies_in_time", tmp_path)
+
+
+def test_a_process_that_slept_beyond_its_own_end_only_reports_what_it_lost(tmp_path: Path) -> None:
+    _finds_nothing("zombies_too_late", tmp_path)
+
+
+def test_many_processes_on_one_file_are_never_refused_and_never_starve(tmp_path: Path) -> None:
+    _finds_nothing("contention", tmp_path)
+
+
+def test_a_run_ends_in_time_whatever_its_handlers_do(tmp_path: Path) -> None:
+    _finds_nothing("budgets", tmp_path)
+
+
+def test_a_run_that_is_asked_to_stop_puts_everything_back_and_leaves(tmp_path: Path) -> None:
+    _finds_nothing("signals", tmp_path)
+
+
+def test_a_job_that_kills_its_process_fails_after_three_losses_and_alone(tmp_path: Path) -> None:
+    _finds_nothing("poison", tmp_path)
