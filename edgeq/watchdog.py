@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from edgeq.run import Run
 
 # What the last writes may take. Without them locks expire by themselves, a second after the run.
 _LAST_WORDS_SECONDS = 0.3
+_TURN_SECONDS = 0.00005
 
 
 class Watchdog:
@@ -63,6 +65,8 @@ class Watchdog:
             self._called.clear()
 
     def _end_process(self) -> None:
+        # Threads that spin take turns of 5 ms each, and every statement waits for its own turn.
+        sys.setswitchinterval(_TURN_SECONDS)
         closing = self._run.closing()
         report = closing.report
         try:

@@ -279,14 +279,14 @@ dead_letters = Table(
 Index("letters_by_status", dead_letters.c.status, dead_letters.c.created_at)
 Index("letters_by_job", dead_letters.c.job_id)
 
-# Autoincrement: a position in the feed must never be given out twice, even after trimming.
+# A position in the feed must never be given out twice. Trimming therefore spares the newest row,
+# which is cheaper than SQLite's autoincrement: that writes one page more in every commit.
 changes = Table(
     "job_changes",
     metadata,
-    Column("id", Whole, primary_key=True, autoincrement=True),
+    Column("id", Whole, primary_key=True),
     _required("at"),
     Column("changes", Text, nullable=False),
-    sqlite_autoincrement=True,
 )
 
 guard = Table(

@@ -345,11 +345,10 @@ def create_dead_letters() -> None:
 def create_job_changes() -> None:
     op.create_table(
         "job_changes",
-        sa.Column("id", WHOLE, autoincrement=True, nullable=False),
+        sa.Column("id", WHOLE, nullable=False),
         sa.Column("at", WHOLE, nullable=False),
         sa.Column("changes", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_job_changes")),
-        sqlite_autoincrement=True,
     )
 
 

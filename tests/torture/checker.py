@@ -60,7 +60,8 @@ def one_accepted_completion_each(evidence: Evidence) -> list[str]:
 
 def _was_done_by(job: JobRow, ledger: Ledger) -> bool:
     ends = {(entry.pid, entry.fence) for entry in ledger.of(Event.END, job.id)}
-    return isinstance(job.output, dict) and (job.output["pid"], job.output["fence"]) in ends
+    output = job.output
+    return isinstance(output, dict) and (output["pid"], output["fence"]) in ends
 
 
 def none_stuck(evidence: Evidence) -> list[str]:

@@ -28,7 +28,11 @@ class JobRow:
     interruptions: int
     error_class: str | None
     locked_by: str | None
-    output: Any
+    output_data: str | None
+
+    @property
+    def output(self) -> Any:
+        return json.loads(self.output_data or "null")
 
 
 _JOBS = (
@@ -72,10 +76,7 @@ class Database:
             os.close(descriptor)
 
     def jobs(self) -> dict[str, JobRow]:
-        rows = (
-            JobRow(*row[:9], json.loads(row[9] or "null")) for row in self._rows(_JOBS)
-        )
-        return {row.id: row for row in rows}
+        return {row[0]: JobRow(*row) for row in self._rows(_JOBS)}
 
     def counts(self) -> Counter[str]:
         rows = self._rows("SELECT status, count(*) FROM background_jobs GROUP BY status")

@@ -17,20 +17,22 @@ from tests.torture.checker import (
 from tests.torture.finding import Finding
 from tests.torture.processes import Limits, Place
 
-_LIMITS = Limits(budget=1.5, grace=0.5)
+# In the second one a job on its last chance is given a process of its own.
+_LIMITS = {"alone": Limits(budget=1.5, grace=0.5), "isolated": Limits(budget=4, grace=0.5)}
 _DRAIN_SECONDS = 90.0
 _WAYS = ("exit", "segfault")
 
 
-def poison(seed: int, folder: Path, *, jobs: int, processes: int = 2) -> Finding:
+def poison(seed: int, folder: Path, *, how: str, jobs: int, processes: int = 2) -> Finding:
     """One job for each way to die, somewhere in a queue of innocent ones of the same type."""
     chance = Random(seed)
+    limits = _LIMITS[how]
     with Place(folder) as place:
         fates: list[str | None] = [*_WAYS, *[None] * jobs]
         chance.shuffle(fates)
         inputs = [{"seconds": chance.uniform(0.005, 0.020), "dies_by": fate} for fate in fates]
         ids = place.enqueue("brittle", inputs)
-        is_drained = place.drain(processes, _LIMITS, seconds=_DRAIN_SECONDS)
+        is_drained = place.drain(processes, limits, seconds=_DRAIN_SECONDS)
         bad = frozenset(job_id for job_id, fate in zip(ids, fates, strict=True) if fate)
         evidence = dataclasses.replace(place.evidence(), poison=bad)
         wrong = violations(
@@ -52,4 +54,4 @@ def poison(seed: int, folder: Path, *, jobs: int, processes: int = 2) -> Finding
             "innocent_by_losses": {str(count): losses[count] for count in sorted(losses)},
             "processes": len(place.children),
         }
-    return Finding("poison", seed, figures, wrong)
+    return Finding(f"poison_{how}", seed, figures, wrong)

@@ -24,7 +24,8 @@ SMALL: dict[str, Scenario] = {
     "contention": partial(contention, processes=6, seconds=5),
     "budgets": partial(budgets, rounds=1, at_once=2),
     "signals": partial(signals, count=6),
-    "poison": partial(poison, jobs=100),
+    "poison_alone": partial(poison, how="alone", jobs=100),
+    "poison_isolated": partial(poison, how="isolated", jobs=100),
 }
 FULL: dict[str, Scenario] = {
     "kill_storm": partial(kill_storm, jobs=2_000, kills=50),
@@ -33,7 +34,8 @@ FULL: dict[str, Scenario] = {
     "contention": partial(contention, processes=16, seconds=30),
     "budgets": partial(budgets, rounds=3, at_once=2),
     "signals": partial(signals, count=40),
-    "poison": partial(poison, jobs=1_000),
+    "poison_alone": partial(poison, how="alone", jobs=1_000),
+    "poison_isolated": partial(poison, how="isolated", jobs=1_000),
 }
 
 

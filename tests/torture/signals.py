@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
@@ -20,25 +20,43 @@ _START_SECONDS = 30.0
 
 
 def signals(seed: int, folder: Path, *, count: int) -> Finding:
-    """SIGTERM while jobs run: every other time a second one follows, and ends it at once."""
+    """SIGTERM while jobs run; every other time a second one follows, and ends it at once."""
     chance = Random(seed)
     took: dict[str, list[float]] = {"once": [], "twice": []}
     wrong: list[str] = []
-    with Place(folder) as place:
+    with ExitStack() as stack:
+        places = {kind: stack.enter_context(_prepared(folder / kind, kind)) for kind in KINDS}
         for number in range(count):
-            _enqueue(place, chance)
-            child = place.start(_LIMITS)
-            is_at_work = wait_until(_works(place, child), seconds=_START_SECONDS)
-            time.sleep(chance.uniform(0, 0.8))
-            name = "twice" if number % 2 else "once"
-            seconds, most = _ask(child, chance, name)
-            took[name].append(round(seconds, 2))
-            wrong += [f"{child.name} ({name}): {text}" for text in _left_over(place, child)]
-            if not is_at_work or seconds > most:
-                wrong.append(f"{child.name} ({name}) ended {seconds:.2f} s after the signal")
-        wrong += violations(place.evidence(), (*AFTER_ANYTHING, _no_signal_was_counted))
-        figures = {"signals": count, "took": took, "jobs": len(place.accepted)}
-    return Finding("signals", seed, figures, wrong)
+            kind = KINDS[number % len(KINDS)]
+            how = "twice" if number % 2 else "once"
+            seconds, found = _interrupt(places[kind], chance, how)
+            took[how].append(round(seconds, 2))
+            wrong += [f"{kind}, {how}: {text}" for text in found]
+        for kind, place in places.items():
+            found = violations(place.evidence(), (*AFTER_ANYTHING, _no_signal_was_counted))
+            wrong += [f"{kind}: {text}" for text in found]
+    return Finding("signals", seed, {"signals": count, "took": took}, wrong)
+
+
+def _prepared(folder: Path, kind: str) -> Place:
+    """One job that does not stop, first in the queue."""
+    place = Place(folder)
+    place.enqueue(kind, [{"seconds": 60.0}], priority=20)
+    return place
+
+
+def _interrupt(place: Place, chance: Random, how: str) -> tuple[float, list[str]]:
+    """One run that is asked to stop: how long it took, and what is wrong with that."""
+    place.enqueue("work", [{"seconds": chance.uniform(0.005, 0.1)} for _ in range(50)])
+    child = place.start(_LIMITS)
+    if not wait_until(lambda: place.has_started_work(child), seconds=_START_SECONDS):
+        return 0.0, [f"{child.name} did not come to work: {child.complaint()}"]
+    time.sleep(chance.uniform(0, 0.8))
+    seconds, most = _ask(child, chance, how)
+    wrong = _left_over(place, child)
+    if seconds > most:
+        wrong.append(f"{child.name} ended {seconds:.2f} s after the signal")
+    return seconds, wrong
 
 
 def _no_signal_was_counted(evidence: Evidence) -> list[str]:
@@ -48,16 +66,6 @@ def _no_signal_was_counted(evidence: Evidence) -> list[str]:
         for job in evidence.jobs.values()
         if job.interruptions
     ]
-
-
-def _enqueue(place: Place, chance: Random) -> None:
-    """Short work that is going on at any moment, and something that does not stop."""
-    place.enqueue("work", [{"seconds": chance.uniform(0.005, 0.1)} for _ in range(100)])
-    place.enqueue(chance.choice(KINDS), [{"seconds": 60.0}], priority=chance.choice((1, 20)))
-
-
-def _works(place: Place, child: Child) -> Callable[[], bool]:
-    return lambda: place.has_started_work(child)
 
 
 def _ask(child: Child, chance: Random, how: str) -> tuple[float, float]:

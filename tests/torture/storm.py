@@ -7,63 +7,69 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+from tests.torture import ledger
 from tests.torture.checker import AFTER_A_STORM, Evidence, violations
 from tests.torture.finding import Finding
-from tests.torture.ledger import Event
-from tests.torture.processes import Child, Limits, Place
+from tests.torture.ledger import Event, Ledger
+from tests.torture.processes import Child, Limits, Place, wait_until
 
-# Few slots, so that the work outlasts the storm although each job is short.
-_LIMITS = Limits(budget=3, grace=1, concurrency=2, fast_slots=0)
+_LIMITS = Limits(budget=4, grace=1)
 _TYPES = ("work", "work", "work", "work_in_thread", "quick")
-_DRAIN_SECONDS = 60.0
-_KILLS_PER_WAVE = 2
+# So often the victim is at work, so often it may just as well be starting or leaving.
 _AT_WORK = 0.8
+_WAVE_SECONDS = 30.0
+_DRAIN_SECONDS = 60.0
 
 
-def kill_storm(
-    seed: int, folder: Path, *, jobs: int, kills: int, processes: int = 4, pause: float = 0.25
-) -> Finding:
-    """Kill one of the processes after random pauses, wherever it is, and replace it."""
+def kill_storm(seed: int, folder: Path, *, jobs: int, kills: int, processes: int = 4) -> Finding:
+    """One kill for each wave of jobs: Python takes longer to start than a wave to be done."""
     chance = Random(seed)
     with Place(folder) as place:
         began = time.monotonic()
         for kill in range(kills):
-            if kill % _KILLS_PER_WAVE == 0:
-                _enqueue(place, chance, jobs * min(_KILLS_PER_WAVE, kills - kill) // kills)
+            _enqueue(place, chance, jobs * (kill + 1) // kills - jobs * kill // kills)
             place.refill(processes, _LIMITS)
-            time.sleep(chance.uniform(0, 2 * pause))
-            place.refill(1, _LIMITS)
-            place.kill(_victim(place, chance))
+            place.kill(_victim(place, chance, processes))
         last_kill = time.monotonic()
-        left = place.database.counts()["pending"]
         is_drained = place.drain(processes, _LIMITS, seconds=_DRAIN_SECONDS)
         recovered = time.monotonic() - last_kill
         evidence = place.evidence()
         wrong = violations(evidence, AFTER_A_STORM) + _complaints(place)
         if not is_drained:
-            wrong.append(
-                f"not done {_DRAIN_SECONDS:g} s after the storm: {place.database.counts()}"
-            )
+            wrong.append(f"not done {_DRAIN_SECONDS:g} s after it: {place.database.counts()}")
         figures = _figures(place, evidence) | {
-            "left_after_storm": left,
             "storm_seconds": round(last_kill - began, 1),
             "recovered_seconds": round(recovered, 1),
         }
     return Finding("kill_storm", seed, figures, wrong)
 
 
-def _victim(place: Place, chance: Random) -> Child:
-    """Mostly one that has been at work: Python takes longer to start than these jobs to end."""
-    living = place.living()
-    working = [child for child in living if place.has_started_work(child)]
-    return chance.choice(working if working and chance.random() < _AT_WORK else living)
-
-
 def _enqueue(place: Place, chance: Random, jobs: int) -> None:
-    """Mixed, so that several types wait at any moment; in parts, because types take turns."""
     types = Counter(chance.choice(_TYPES) for _ in range(jobs))
     for job_type, count in sorted(types.items()):
         place.enqueue(job_type, [{"seconds": chance.uniform(0.005, 0.020)} for _ in range(count)])
+
+
+def _victim(place: Place, chance: Random, processes: int) -> Child:
+    """Any process at a random moment, or one that is at work in a random moment of its work."""
+    if chance.random() >= _AT_WORK:
+        time.sleep(chance.uniform(0, 0.5))
+        place.refill(1, _LIMITS)
+        return chance.choice(place.living())
+    seen = len(ledger.read(place.ledger).entries)
+    working: list[Child] = []
+
+    def somebody_works() -> bool:
+        nonlocal working
+        place.refill(processes, _LIMITS)
+        fresh = Ledger(ledger.read(place.ledger).entries[seen:]).workers()
+        working = [child for child in place.living() if child.pid in fresh]
+        return bool(working)
+
+    wait_until(somebody_works, seconds=_WAVE_SECONDS)
+    time.sleep(chance.uniform(0, 0.06))
+    place.refill(1, _LIMITS)
+    return chance.choice([child for child in working if child.is_alive()] or place.living())
 
 
 def _complaints(place: Place) -> list[str]:

@@ -15,7 +15,7 @@ from tests.torture.checker import Evidence, Promise
 from tests.torture.database import JobRow
 from tests.torture.ledger import Entry, Event, Ledger
 
-JOB = JobRow("a", "work", "completed", 1, 1, 0, 0, None, None, {"pid": 7, "fence": 1})
+JOB = JobRow("a", "work", "completed", 1, 1, 0, 0, None, None, '{"pid": 7, "fence": 1}')
 START = Entry(Event.START, pid=7, parent=1, job_id="a", attempt=1, fence=1, losses=0, at=10)
 END = replace(START, event=Event.END, at=20)
 KEPT = Evidence(
@@ -42,7 +42,7 @@ BROKEN: list[tuple[Promise, Evidence]] = [
     (checker.every_job_completed, _with_job(status="pending")),
     (checker.one_accepted_completion_each, replace(KEPT, completions=Counter({"a": 2}))),
     (checker.one_accepted_completion_each, replace(KEPT, completions=Counter())),
-    (checker.one_accepted_completion_each, _with_job(output={"pid": 7, "fence": 3})),
+    (checker.one_accepted_completion_each, _with_job(output_data='{"pid": 7, "fence": 3}')),
     (checker.none_stuck, _with_job(status="processing")),
     (checker.nobody_innocent_failed, _with_job(status="failed", error_class="worker_lost")),
     (checker.executions_are_explained, _with_entries(_AGAIN)),
