@@ -66,16 +66,18 @@ class Journal:
         return tuple(notes), tuple(progress.values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Workplace:
-    """What all attempts of a run share."""
+    """What all attempts of a run share; a signal sets `stops_for` and an earlier end."""
 
     journal: Journal
     elapsed: Callable[[], float]
     budget_ends: float
+    interrupts_at: float
     state: Any
     config: Mapping[str, object]
     prepare_child: Callable[..., NewJob]
+    stops_for: StopReason | None = None
 
 
 class Attempt:
@@ -124,13 +126,15 @@ class Attempt:
         self.task: asyncio.Task[Any] | None = None
 
     def remaining(self) -> float:
-        return max(0.0, self.deadline - self.workplace.elapsed())
+        workplace = self.workplace
+        return max(0.0, min(self.deadline, workplace.interrupts_at) - workplace.elapsed())
 
     def check(self) -> None:
         """Stop here if there is a reason to."""
         self.refuse_if_over()
-        if self.stop is not None:
-            raise Stopping(self.stop)
+        reason = self.stop or self.workplace.stops_for
+        if reason is not None:
+            raise Stopping(reason)
         if self.cancel_requested:
             raise Stopping(StopReason.CANCEL)
         if self.workplace.elapsed() >= self.workplace.budget_ends:

@@ -40,12 +40,10 @@ class ClaimPlanner:
         self._tally = tally
         self._reserved = limits.reserved_slots()
         self._known = start.durations
-        handled = [t for t in start.types if t.policy.handler_name in handlers]
-        self.handled = tuple(stored.name for stored in handled)
         self._types = [
             (stored, handlers[stored.policy.handler_name])
-            for stored in handled
-            if _is_wanted(stored, limits)
+            for stored in start.types
+            if stored.policy.handler_name in handlers and _is_wanted(stored, limits)
         ]
         self._quarantine = Quarantine()
         self._suspect_is_due = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -21,6 +20,7 @@ class Codec:
     def __init__(self, annotation: Any, where: str) -> None:
         self._annotation = annotation
         self._is_pydantic = hasattr(annotation, "model_validate")
+        self.takes_none = annotation in (Any, object, None, type(None))
         self._is_free = annotation in (Any, object) or _is_plain_dict(annotation)
         self.schema = self._describe(where)
         self._decoder = None if self._is_pydantic else msgspec.json.Decoder(annotation)
@@ -40,15 +40,9 @@ class Codec:
             ) from wrong
         return json_text.canonical(described)
 
-    def plain(self, value: Any) -> Any:
-        """A typed value as plain data, which is what gets stored."""
-        if isinstance(value, dict | list | str | int | float | bool | None):
-            return value
-        if hasattr(value, "model_dump"):
-            return value.model_dump(mode="json")
-        if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
-            return msgspec.to_builtins(value)
-        raise InvalidInput.at("$", f"cannot be stored: {type(value).__name__} is not JSON")
+    def made(self, value: Any) -> bool:
+        """Whether a value is of the annotated class, and so needs no check."""
+        return isinstance(self._annotation, type) and isinstance(value, self._annotation)
 
     def read(self, text: str) -> Any:
         """Stored JSON text as the annotated type, or InvalidInput with path and reason."""
@@ -82,10 +76,26 @@ def _is_plain_dict(annotation: Any) -> bool:
     return annotation is dict
 
 
+def plain(value: Any) -> Any:
+    """Values of every kind that a codec knows, nested ones too, as plain data."""
+    try:
+        return msgspec.to_builtins(value, enc_hook=_dumped)
+    except (TypeError, ValueError) as wrong:
+        raise InvalidInput.at("$", f"cannot be stored: {wrong}") from wrong
+
+
+def _dumped(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
 def encode_output(codec: Codec, value: Any) -> str:
-    """A handler's answer as JSON text."""
-    if value is None:
+    """A handler's answer as JSON text; it has to fit what the handler is annotated to return."""
+    if value is None and codec.takes_none:
         return "null"
-    plain = codec.plain(value)
-    check_value(plain, _OUTPUT_RULES)
-    return json_text.encode(plain)
+    kept = plain(value)
+    check_value(kept, _OUTPUT_RULES)
+    if not codec.made(value):
+        codec.typed(kept)
+    return json_text.encode(kept)

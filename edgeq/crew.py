@@ -29,14 +29,11 @@ class Crew:
         handlers: Mapping[str, AnyHandler],
         workplace: Workplace,
         ended: Ended,
-        *,
-        interrupts_at: float,
     ) -> None:
         self._handlers = handlers
         self._workplace = workplace
         self._elapsed = workplace.elapsed
         self._ended = ended
-        self._interrupts_at = interrupts_at
         self._threads = HandlerThreads()
         self._loop = asyncio.get_running_loop()
         self._deadlines: list[tuple[float, int]] = []
@@ -52,12 +49,12 @@ class Crew:
             self._handlers[job.handler_name],
             self._workplace,
             started=now,
-            deadline=min(deadline, self._interrupts_at),
+            deadline=deadline,
             is_long=is_long,
         )
         self.running[job.seq] = attempt
         self.by_lane[job.lane] += 1
-        if deadline < self._interrupts_at:
+        if deadline < self._workplace.interrupts_at:
             heapq.heappush(self._deadlines, (deadline, job.seq))
         attempt.task = task = self._loop.create_task(invoke(attempt, self._threads))
         task.add_done_callback(partial(self._task_done, attempt))

@@ -6,13 +6,15 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
+from types import UnionType
+from typing import Any, Generic, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from edgeq.codec import Codec
 from edgeq.core.backoff import ErrorClass, named
 from edgeq.core.job_types import GENERAL_LANE, TypePolicy
+from edgeq.core.outcomes import Skip
 from edgeq.core.times import parse_duration_ms
 from edgeq.errors import EdgeqError, HandlerProblem
 
@@ -76,11 +78,12 @@ class Handler(Generic[P, R]):
 
     @functools.cached_property
     def output(self) -> Codec:
-        return Codec(self._hints.get("return", Any), f"{self.where} -> result")
+        return Codec(_without_skip(self._hints.get("return", Any)), f"{self.where} -> result")
 
     @functools.cached_property
     def policy(self) -> TypePolicy:
         """What this handler declares of its type, its input's schema included."""
+        _ = self.output  # so that an annotation that cannot be kept is found at loading
         return msgspec.structs.replace(self._declared, input_schema=self.input.schema)
 
 
@@ -148,6 +151,15 @@ def handler(
         return Handler(function, policy, errors=classes, upgrade=upgrade, guard=guard)
 
     return declare
+
+
+def _without_skip(annotation: Any) -> Any:
+    """`Skip` is an answer, not an output: a handler may be annotated to return either."""
+    if annotation is Skip:
+        return Any
+    rest = tuple(each for each in get_args(annotation) if each is not Skip)
+    is_union = get_origin(annotation) in (Union, UnionType)
+    return Union[rest] if is_union and rest != get_args(annotation) else annotation  # noqa: UP007
 
 
 def _executor(function: Callable[..., Any], wanted: str | None) -> str:

@@ -16,6 +16,7 @@ EdgeqError
 ├── ResultExpired           the job ended, and its result is past its time to live
 ├── IllegalMove             the job's state does not allow this
 ├── LockLost                somebody else has this job now
+├── KeyNotSet               the configuration has no such key
 ├── HandlerProblem          a handler cannot be loaded, is declared twice, or is declared wrongly
 ├── BadSetting              a setting, an option or a configuration key does not make sense
 └── StoreError              the database
@@ -30,7 +31,6 @@ EdgeqError
     ├── StoreClosed         this queue was closed
     ├── WriterHeld          the queue was called from inside its own transaction
     ├── NewerSchema         the database belongs to a newer edgeq
-    ├── SchemaBehind        the database has to be migrated first
     └── MigrationFailed     the schema could not be brought up to date; nothing was changed
 """
 
@@ -202,6 +202,13 @@ class LockLost(EdgeqError):
         self.job_id = job_id
 
 
+class KeyNotSet(EdgeqError):
+    code = "key_not_set"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"{key} is not set. `edgeq config list` shows what is.")
+
+
 class HandlerProblem(EdgeqError):
     code = "handler_problem"
 
@@ -256,10 +263,6 @@ class WriterHeld(StoreError):
 
 class NewerSchema(StoreError):
     code = "newer_schema"
-
-
-class SchemaBehind(StoreError):
-    code = "schema_behind"
 
 
 class MigrationFailed(StoreError):

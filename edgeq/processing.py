@@ -89,16 +89,13 @@ class Shift:
             journal=self._journal,
             elapsed=self._elapsed,
             budget_ends=self._budget_ends,
+            interrupts_at=self._interrupts_at,
             state=state,
             config=config,
             prepare_child=self._around.prepare_child,
         )
-        return Crew(
-            self._around.registry.handlers,
-            workplace,
-            self._attempt_ended,
-            interrupts_at=self._interrupts_at,
-        )
+        self._workplace = workplace
+        return Crew(self._around.registry.handlers, workplace, self._attempt_ended)
 
     async def work(self) -> None:
         """Cycle until nothing is due, the time is up, or somebody says stop."""
@@ -119,6 +116,8 @@ class Shift:
             self.stopped = Stop.SIGNAL
             self._interrupts_for = StopReason.SIGNAL
             self._interrupts_at = min(self._interrupts_at, self._elapsed() + self._limits.grace)
+            self._workplace.interrupts_at = self._interrupts_at
+            self._workplace.stops_for = StopReason.SIGNAL
         self._wake.set()
 
     async def _work(self) -> None:
@@ -150,7 +149,9 @@ class Shift:
             self._was_interrupted = True
             self._crew.interrupt_all(self._interrupts_for)
         if now >= self._interrupts_at + UNWIND_SECONDS:
-            self.left += self._crew.let_go_of_all()
+            for attempt in self._crew.let_go_of_all():
+                self.left.append(attempt)
+                self._tally.took(attempt.job.type, now - attempt.started)
 
     def _give_back_unstarted(self) -> None:
         while self._crew.ahead:

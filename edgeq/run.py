@@ -37,6 +37,7 @@ class Run:
         self._is_asked_to_stop = False
         self._shift: Shift | None = None
         self._stopped: Stop | None = None
+        self._handled: tuple[str, ...] = ()
 
     async def process(self) -> RunReport:
         """Do what is due, then record and report what was done."""
@@ -49,6 +50,8 @@ class Run:
             )
         )
         self._around.announce(RunStarted(self.id))
+        handlers = self._around.registry.handlers
+        self._handled = tuple(t.name for t in start.types if t.policy.handler_name in handlers)
         if start.is_enabled:
             await self._work(start)
         else:
@@ -95,7 +98,7 @@ class Run:
         return FinishRun(
             self.id,
             self.tally.report(self.id, stopped, took_ms),
-            handled=() if shift is None else shift.planner.handled,
+            handled=self._handled,
             deferred=() if shift is None else tuple(shift.planner.deferred),
             durations=self.tally.durations(),
         )

@@ -13,8 +13,6 @@ from edgeq import Context, Queue, handler
 from edgeq.events import JobMoved, RunEnded
 from edgeq.testing import FakeChance, FakeClock, RecordingObserver, drain
 
-pytest_plugins = ["edgeq.pytest_plugin"]
-
 
 @handler("greet")
 async def greet(ctx: Context, input: dict[str, Any]) -> str:

@@ -10,14 +10,7 @@ import click
 from edgeq.cli.invocation import Invocation, actor, ask, common_options, group_options
 from edgeq.cli.output import fields, note, print_json, say, visible
 from edgeq.cli.values import assignments
-from edgeq.errors import EdgeqError
-
-
-class KeyNotSet(EdgeqError):
-    code = "key_not_set"
-
-    def __init__(self, key: str) -> None:
-        super().__init__(f"{key} is not set. `edgeq config list` shows what is.")
+from edgeq.errors import KeyNotSet
 
 
 @click.group("config")

@@ -110,6 +110,8 @@ def lose(standing: Standing, *, was_isolated: bool = False) -> Settlement:
     the job.
     """
     losses = standing.losses + 1
+    if standing.cancel_requested:
+        return _moved(standing, S.CANCELLED, losses=losses, attempt_outcome="lost")
     limit = ISOLATED_LOSSES_UNTIL_FAILED if was_isolated else LOSSES_UNTIL_FAILED
     if losses >= limit:
         return _moved(
@@ -120,8 +122,7 @@ def lose(standing: Standing, *, was_isolated: bool = False) -> Settlement:
             error_message=f"the process that ran it died {losses} times",
             attempt_outcome="lost",
         )
-    status = S.CANCELLED if standing.cancel_requested else S.PENDING
-    return _moved(standing, status, losses=losses, attempt_outcome="lost")
+    return _moved(standing, S.PENDING, losses=losses, attempt_outcome="lost")
 
 
 def _may_retry(error_class: ErrorClass, standing: Standing) -> bool:

@@ -216,10 +216,19 @@ class CancelJob(Command[str]):
 
 
 @dataclass(frozen=True, slots=True)
+class NewInput:
+    """An input that takes the place of another, with all that was derived from it."""
+
+    data: str
+    request_hash: str
+    payload_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class RetryJob(Command[Job]):
     job_id: str
     actor: Actor
-    input_data: str | None = None
+    input: NewInput | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +279,7 @@ class UpdateJob(Command[Job]):
     actor: Actor
     priority: int | None = None
     scheduled_for: int | None = None
-    input_data: str | None = None
+    input: NewInput | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from edgeq.codec import plain as to_plain
 from edgeq.core import json_text
 from edgeq.core.ids import request_hash, unique_key
 from edgeq.core.input_rules import check_size, check_value
@@ -122,6 +123,9 @@ class Enqueueing(Parts):
             reference_id=reference_id,
             parent_job_id=parent_job_id,
         )
+        for required in known.required_of_job:
+            if {"tenant_id": tenant_id, "idempotency_key": idempotency_key}[required] is None:
+                raise InvalidInput.at(required, f"is required by job type {name!r}")
         if on_duplicate not in ("return", "replace"):
             raise InvalidInput.at("on_duplicate", "must be 'return' or 'replace'")
         now = self._store.now()
@@ -154,7 +158,7 @@ class Enqueueing(Parts):
     def _encoded_input(self, job_type: JobTypeName, value: Any) -> tuple[str, Any]:
         """The input as it is stored, checked by every rule that its type has."""
         known = self._types.get(name_of(job_type))
-        plain = {} if value is None else _plain(value)
+        plain = value if isinstance(value, dict) else {} if value is None else to_plain(value)
         for warning in check_value(plain, known.rules):
             _log.warning("%s: input field %s", known.policy.name, warning)
         known.check(plain)
@@ -177,18 +181,6 @@ class Enqueueing(Parts):
             case Duplicate(job):
                 result = job.output if job.status is JobStatus.COMPLETED else None
                 return Enqueued(job.id, job.status.value, duplicate=True, result=result)
-
-
-def _plain(value: Any) -> Any:
-    """Typed inputs as plain data; plain data as it is."""
-    if isinstance(value, dict):
-        return value
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    try:
-        return msgspec.to_builtins(value)
-    except (TypeError, ValueError) as wrong:
-        raise InvalidInput.at("$", f"cannot be stored: {wrong}") from wrong
 
 
 def _check_priority(priority: Any) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from edgeq.codec import encode_output
-from edgeq.core.ids import is_job_id, unique_key
+from edgeq.core import json_text
+from edgeq.core.ids import is_job_id, request_hash, unique_key
 from edgeq.core.jobs import Attempt, Job, JobStatus
-from edgeq.core.json_text import text_fault
 from edgeq.core.redaction import safe_message
 from edgeq.errors import (
     InvalidInput,
@@ -28,6 +28,7 @@ from edgeq.ports.commands import (
     Command,
     DeleteJob,
     FailJob,
+    NewInput,
     RejectJob,
     ReleaseJob,
     RetryJob,
@@ -74,7 +75,7 @@ class Jobs(Enqueueing):
         """The job that holds an idempotency key; None when the key is free."""
         wanted = unique_key(tenant_id, name_of(job_type), key)
         job = await self._store.read(FindJob(wanted))
-        return None if job is None else self._shown(job)
+        return None if job is None or job.result_is_gone(self._store.now()) else job
 
     async def list(
         self, *, limit: int = PAGE, cursor: str | None = None, **filters: Any
@@ -128,8 +129,8 @@ class Jobs(Enqueueing):
         self, job_id: str, *, input: Any = None, reason: str | None = None, actor: str = "library"
     ) -> Job:
         """Run a failed, cancelled or reviewed job again from its first attempt."""
-        text = None if input is None else await self._input_for(job_id, input)
-        return await self._moved(RetryJob(job_id, _actor(actor, reason), text))
+        new = None if input is None else await self._input_for(job_id, input)
+        return await self._moved(RetryJob(job_id, _actor(actor, reason), new))
 
     async def approve(
         self,
@@ -181,20 +182,22 @@ class Jobs(Enqueueing):
         if priority is not None:
             _check_priority(priority)
         due = None if scheduled_for is None else _moment("scheduled_for", scheduled_for)
-        text = None if input is None else await self._input_for(job_id, input)
-        if priority is None and due is None and text is None:
+        new = None if input is None else await self._input_for(job_id, input)
+        if priority is None and due is None and new is None:
             raise InvalidInput.at("$", "nothing to change: give priority, scheduled_for or input")
-        return await self._moved(UpdateJob(job_id, _actor(actor, reason), priority, due, text))
+        return await self._moved(UpdateJob(job_id, _actor(actor, reason), priority, due, new))
 
     async def _moved(self, command: Command[Job]) -> Job:
         job = await self._store.write(command)
         self._announce(JobMoved(job.id, job.type, None, job.status.value, job.attempt))
         return self._shown(job)
 
-    async def _input_for(self, job_id: str, value: Any) -> str:
+    async def _input_for(self, job_id: str, value: Any) -> NewInput:
         job = await self.get(job_id)
         await self._types.freshen(job.type)
-        return self._encoded_input(job.type, value)[0]
+        text, plain = self._encoded_input(job.type, value)
+        version = self._types.get(job.type).policy.version
+        return NewInput(text, request_hash(json_text.canonical(plain)), version)
 
     async def _output_for(self, job_id: str, value: Any) -> str:
         """An edited output has to fit what the handler would have returned."""
@@ -236,8 +239,9 @@ def _filter(filters: dict[str, Any]) -> JobFilter:
         except ValueError:
             raise InvalidInput.at("status", f"must be one of {', '.join(JobStatus)}") from None
     for name, value in given.items():
-        if isinstance(value, str) and text_fault(value) is not None:
-            raise InvalidInput.at(name, str(text_fault(value)))
+        fault = json_text.text_fault(value) if isinstance(value, str) else None
+        if fault is not None:
+            raise InvalidInput.at(name, fault)
     for name in ("created_after", "created_before"):
         if name in given:
             given[name] = _moment(name, given[name])

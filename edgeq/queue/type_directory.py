@@ -16,6 +16,8 @@ from edgeq.registry import AnyHandler, Registry
 
 FRESH_SECONDS = 5.0
 _MOST_PROBLEMS = 20
+# What `requires` may name beside fields of the input: these belong to the job around it.
+ENVELOPE = ("tenant_id", "idempotency_key")
 Check = Callable[[Any], None]
 
 
@@ -77,10 +79,11 @@ class _Known:
         self.policy = policy
         self.rules = InputRules(
             max_bytes=policy.input_max_bytes,
-            required_fields=policy.required_fields,
+            required_fields=tuple(f for f in policy.required_fields if f not in ENVELOPE),
             allowed_secret_fields=frozenset(policy.allowed_fields),
             secrets="warn" if secrets == "warn" else "refuse",
         )
+        self.required_of_job = tuple(f for f in policy.required_fields if f in ENVELOPE)
         self._check: Check | None = None
 
     def check(self, plain: Any) -> None:

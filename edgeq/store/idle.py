@@ -32,7 +32,7 @@ class Source(NamedTuple):
     fingerprint: str
 
 
-def look(path: Path, source: Source | None, now: int) -> Idle | None:
+def look(path: Path, source: Source | None, now: int, types: tuple[str, ...] = ()) -> Idle | None:
     """None when there may be something to do, or when anything is not as expected."""
     if not path.is_file():
         return None
@@ -40,7 +40,7 @@ def look(path: Path, source: Source | None, now: int) -> Idle | None:
     try:
         connection = sqlite3.connect(path, isolation_level=None, timeout=0.1)
         try:
-            idle = _idle(connection, source, now)
+            idle = _idle(connection, source, now) if _are_known(connection, types) else None
         finally:
             with gate.held():
                 connection.close()
@@ -102,6 +102,12 @@ def _handlers_are_known(connection: sqlite3.Connection, source: Source | None) -
         "SELECT fingerprint FROM handler_sources WHERE source = ?", (source.path,)
     ).fetchall()
     return seen == [(source.fingerprint,)]
+
+
+def _are_known(connection: sqlite3.Connection, types: tuple[str, ...]) -> bool:
+    """A run that is asked for a type that nobody has is refused, and the engine says how."""
+    known = {name for (name,) in connection.execute("SELECT name FROM background_job_types")}
+    return known.issuperset(types)
 
 
 def _has_expired_locks(connection: sqlite3.Connection, now: int) -> bool:

@@ -18,10 +18,9 @@ HEAD = REVISIONS[-1]
 
 def bring_up_to_date(path: Path, gate: Gate) -> bool:
     """Create or migrate the schema if it is behind; True if this process did it."""
-    if is_current(path):
-        return False
+    # Through the gate from the first look on: whoever closes the last connection of a file
+    # checkpoints it, and of several processes that find an old version only one may migrate.
     with gate.held():
-        # Several processes may have seen the same old version: only the first finds it still.
         if is_current(path):
             return False
         _prepare_new_file(path)

@@ -19,6 +19,7 @@ from edgeq.ports.commands import (
     CancelJob,
     DeleteJob,
     FailJob,
+    NewInput,
     RejectJob,
     ReleaseJob,
     RetryJob,
@@ -84,8 +85,7 @@ def retry(tx: Transaction, command: RetryJob) -> Job:
     """Send an ended or held job around again, from its first attempt."""
     job = _in(tx, command.job_id, "retried", S.FAILED, S.CANCELLED, S.REVIEW_NEEDED)
     values: dict[str, Any] = {"unique_key": _key_to_hold_again(tx, job)}
-    if command.input_data is not None:
-        values["input_data"] = command.input_data
+    values |= _input_columns(job, command.input)
     _audited(tx, command.actor, "job_retry", job)
     tx.change(_LETTERS_RETRIED, for_job=job.id)
     return jobs_sql.move(
@@ -181,14 +181,23 @@ def remove(tx: Transaction, command: DeleteJob) -> None:
 
 def edit(tx: Transaction, command: UpdateJob) -> Job:
     job = _in(tx, command.job_id, "changed", S.PENDING, S.BLOCKED, S.REVIEW_NEEDED)
-    wanted = {
-        "priority": command.priority,
-        "scheduled_for": command.scheduled_for,
-        "input_data": command.input_data,
-    }
+    wanted = {"priority": command.priority, "scheduled_for": command.scheduled_for}
     values = {name: value for name, value in wanted.items() if value is not None}
+    values |= _input_columns(job, command.input)
     _audited(tx, command.actor, "job_update", job, details=sorted(values))
     return jobs_sql.move(tx, job, "queued", **values)
+
+
+def _input_columns(job: Job, new: NewInput | None) -> dict[str, Any]:
+    """Whoever comes with the key again has to bring the input that the job has now."""
+    if new is None:
+        return {}
+    has_key = job.stored_idempotency_key is not None
+    return {
+        "input_data": new.data,
+        "payload_version": new.payload_version,
+        "request_hash": new.request_hash if has_key else None,
+    }
 
 
 def _in(tx: Transaction, job_id: str, wanted: str, *allowed: JobStatus) -> Job:

@@ -35,13 +35,8 @@ class SqliteStore:
         self._clock = clock
         self._durable = durable
         self._temporary: Path | None = None
-        if url == f"sqlite:///{MEMORY}":
-            # A private folder instead of SQLite's own memory databases: those lock whole tables
-            # between connections, so that nothing here would behave as it does on a file.
-            self._temporary = Path(tempfile.mkdtemp(prefix="edgeq-"))
-            self.path = self._temporary / "memory.db"
-        else:
-            self.path = path_of(url)
+        self._is_temporary = url == f"sqlite:///{MEMORY}"
+        self.path = Path(MEMORY) if self._is_temporary else path_of(url)
         self._gate: Gate | None = None
         self._readers: SqliteReaders | None = None
         self._writer: Writer | None = None
@@ -54,6 +49,11 @@ class SqliteStore:
 
     def open_blocking(self) -> None:
         """Create or migrate the file if needed, and start the writing thread."""
+        if self._is_temporary:
+            # A private folder instead of SQLite's own memory databases: those lock whole tables
+            # between connections, so that nothing here would behave as it does on a file.
+            self._temporary = Path(tempfile.mkdtemp(prefix="edgeq-"))
+            self.path = self._temporary / "memory.db"
         writer = Writer(
             self._open_session,
             EXECUTORS,

@@ -180,7 +180,9 @@ def test_two_losses_put_a_job_back_and_the_third_fails_it() -> None:
 
 
 def test_a_lost_job_that_was_to_be_cancelled_is_cancelled() -> None:
-    assert lose(replace(STANDING, cancel_requested=True)).status is JobStatus.CANCELLED
+    for losses in (0, 2):
+        asked = replace(STANDING, cancel_requested=True, losses=losses)
+        assert lose(asked).status is JobStatus.CANCELLED
 
 
 def test_a_loss_of_parent_and_child_together_hardly_blames_an_isolated_job() -> None:

@@ -325,3 +325,18 @@ async def test_every_refusal_has_a_stable_code() -> None:
         with pytest.raises(EdgeqError) as refused:
             await queue.enqueue("nope", {})
     assert refused.value.code == "unknown_type"
+
+
+async def test_a_type_can_require_a_tenant_and_a_key() -> None:
+    @handler("strict", requires=["tenant_id", "idempotency_key", "amount"])
+    async def strict(ctx: Context, input: dict[str, Any]) -> None:
+        return None
+
+    async with queue_for_test([strict]) as queue:
+        for options in ({}, {"tenant_id": "t"}, {"idempotency_key": "k"}):
+            with pytest.raises(InvalidInput, match="is required"):
+                await queue.enqueue(strict, {"amount": 1}, **options)
+        with pytest.raises(InvalidInput, match="amount"):
+            await queue.enqueue(strict, {}, tenant_id="t", idempotency_key="k")
+        whole = await queue.enqueue(strict, {"amount": 1}, tenant_id="t", idempotency_key="k")
+    assert whole.status == "pending"

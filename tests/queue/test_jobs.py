@@ -6,6 +6,7 @@ import pytest
 
 from edgeq import Context, Fail, Review, handler
 from edgeq.errors import (
+    IdempotencyConflict,
     IllegalMove,
     InvalidInput,
     JobCancelled,
@@ -207,3 +208,20 @@ async def test_a_log_is_paged_oldest_first() -> None:
         with pytest.raises(InvalidInput):
             await queue.logs(job_id, cursor="x")
     assert [(line.message, line.details) for line in page.items] == [("echoing", '{"size":0}')]
+
+
+async def test_a_changed_input_takes_its_hash_and_version_with_it() -> None:
+    async with queue_for_test(HANDLERS) as queue:
+        first = await queue.enqueue("echo", {"a": 1}, idempotency_key="k")
+        await queue.update(first.job_id, input={"a": 2})
+        again = await queue.enqueue("echo", {"a": 2}, idempotency_key="k")
+        assert (again.job_id, again.duplicate) == (first.job_id, True)
+        with pytest.raises(IdempotencyConflict):
+            await queue.enqueue("echo", {"a": 1}, idempotency_key="k")
+
+
+async def test_the_log_of_a_missing_job_is_not_an_empty_one() -> None:
+    async with queue_for_test(HANDLERS) as queue:
+        for ask in (queue.logs, queue.attempts):
+            with pytest.raises(JobNotFound):
+                await ask(MISSING)

@@ -189,6 +189,37 @@ async def test_a_handler_whose_lock_was_taken_learns_it_and_changes_nothing() ->
     assert len(seen.of(LockWasLost)) == 1
 
 
+async def test_a_signal_stops_handlers_at_their_checkpoints_uncounted() -> None:
+    started = asyncio.Event()
+
+    @handler("polite")
+    async def polite(ctx: Context, input: dict[str, Any]) -> None:
+        started.set()
+        while True:
+            await asyncio.sleep(0.01)
+            await ctx.checkpoint()
+
+    async with queue_for_test([polite]) as queue:
+        job_id = (await queue.enqueue(polite, {})).job_id
+        run = queue.new_run(queue.limits(budget=30, grace=20))
+        running = asyncio.create_task(run.process())
+        await asyncio.wait_for(started.wait(), 5)
+        run.stop()
+        report = await asyncio.wait_for(running, 5)
+        job = await queue.get(job_id)
+    assert (report.interrupted, report.stopped) == (1, "signal")
+    assert (job.status, job.interruptions) == ("pending", 0)
+
+
+async def test_a_stop_before_the_first_claim_starts_nothing() -> None:
+    async with queue_for_test([sleeper]) as queue:
+        await queue.enqueue(sleeper, {})
+        run = queue.new_run(queue.limits(budget=30))
+        run.stop()
+        report = await run.process()
+    assert (report.claimed, report.stopped, report.remaining) == (0, "signal", 1)
+
+
 async def test_cancelling_the_run_itself_puts_its_jobs_back() -> None:
     started = asyncio.Event()
 

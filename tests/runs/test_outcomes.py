@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from edgeq import (
@@ -22,6 +23,10 @@ from edgeq import (
 )
 from edgeq.registry import AnyHandler
 from edgeq.testing import FakeClock, drain, queue_for_test
+
+
+class Item(msgspec.Struct):
+    n: int
 
 
 async def _run_once(function: AnyHandler, clock: FakeClock, **options: Any) -> Any:
@@ -122,6 +127,25 @@ async def test_an_output_that_cannot_be_kept_fails_the_job(clock: FakeClock) -> 
         report, job, _, _ = await _run_once(function, clock)
         assert (report.failed, job.error_class) == (1, "non_retryable")
         assert "output" in job.error_message
+
+
+async def test_nested_outputs_are_kept_and_wrong_ones_refused(clock: FakeClock) -> None:
+    @handler("t")
+    async def nested(ctx: Context, input: dict[str, Any]) -> list[Item]:
+        return [Item(1), Item(2)]
+
+    @handler("t")
+    async def either(ctx: Context, input: dict[str, Any]) -> dict[str, int] | Skip:
+        return {"n": 3}
+
+    @handler("t")
+    async def wrong(ctx: Context, input: dict[str, Any]) -> dict[str, int]:
+        return {"n": "three"}  # type: ignore[dict-item]
+
+    assert (await _run_once(nested, clock))[1].output == [{"n": 1}, {"n": 2}]
+    assert (await _run_once(either, clock))[1].output == {"n": 3}
+    _, job, _, _ = await _run_once(wrong, clock)
+    assert (job.status, job.error_class) == ("failed", "non_retryable")
 
 
 async def test_logs_progress_and_stages_are_kept_with_their_durations(clock: FakeClock) -> None:

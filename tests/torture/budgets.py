@@ -9,7 +9,7 @@ from tests.torture.checker import AFTER_ANYTHING, violations
 from tests.torture.finding import Finding
 from tests.torture.processes import Limits, Place, wait_until
 
-KINDS = ("sleeps", "spins", "spins_in_thread", "ignores_cancellation", "blocks_thread")
+KINDS = ("sleeps", "spins", "ignores_cancellation", "spins_in_thread", "blocks_thread")
 _LIMITS = Limits(budget=2, grace=1)
 # Of the whole command: Python's start, the run, and its end.
 _MOST_SECONDS = _LIMITS.budget + _LIMITS.grace + 1

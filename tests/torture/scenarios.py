@@ -21,11 +21,10 @@ SMALL: dict[str, Scenario] = {
     "kill_storm": partial(kill_storm, jobs=400, kills=10),
     "zombies_in_time": partial(woken_in_time, zombies=2, jobs=4, waits_for_locks=False),
     "zombies_too_late": partial(woken_too_late, zombies=2, jobs=4),
-    "contention": partial(contention, processes=6, seconds=5),
-    "budgets": partial(budgets, rounds=1, at_once=2),
+    "contention": partial(contention, processes=6, seconds=4),
+    "budgets": partial(budgets, rounds=1, at_once=3),
     "signals": partial(signals, count=6),
     "poison_alone": partial(poison, how="alone", jobs=100),
-    "poison_isolated": partial(poison, how="isolated", jobs=100),
 }
 FULL: dict[str, Scenario] = {
     "kill_storm": partial(kill_storm, jobs=2_000, kills=50),
