@@ -132,7 +132,8 @@ def _arms(reader: Reader, wanted: q.JobFilter) -> list[Arm]:
     for index, column, value in (
         ("jobs_by_parent", jobs.c.parent_job_id, wanted.parent_job_id),
         ("jobs_by_batch", jobs.c.batch_id, wanted.batch_id),
-        ("jobs_by_reference", jobs.c.reference_type, wanted.reference_type),
+        ("jobs_by_reference_id", jobs.c.reference_id, wanted.reference_id),
+        ("jobs_by_reference_type", jobs.c.reference_type, wanted.reference_type),
         ("jobs_by_error", jobs.c.error_class, wanted.error_class),
     ):
         if value is not None:
@@ -142,12 +143,15 @@ def _arms(reader: Reader, wanted: q.JobFilter) -> list[Arm]:
 
 def _arms_by_type_and_state(reader: Reader, wanted: q.JobFilter) -> list[Arm]:
     by_type = (wanted.type, wanted.category, wanted.lane) != (None, None, None)
+    states = list(JobStatus) if wanted.status is None else [wanted.status]
+    if wanted.tenant_id is not None:
+        return [
+            ("jobs_by_tenant", [jobs.c.tenant_id == wanted.tenant_id, jobs.c.status == state.value])
+            for state in states
+        ]
     if not by_type and wanted.status is None:
-        if wanted.tenant_id is not None:
-            return [("jobs_by_tenant", [jobs.c.tenant_id == wanted.tenant_id])]
         return [(None, [])]
     types = [t for t in types_sql.read_all(reader) if _is_wanted(t, wanted)]
-    states = list(JobStatus) if wanted.status is None else [wanted.status]
     return [
         (LISTED, [jobs.c.job_type_id == job_type.id, jobs.c.status == state.value])
         for job_type in types

@@ -196,18 +196,19 @@ LISTED = "jobs_listed"
 Index(LISTED, jobs.c.job_type_id, jobs.c.status, jobs.c.id)
 
 
-def _found_by(name: str, *columns: Column[str]) -> Index:
+def _found_by(name: str, column: Column[str], *then: Column[str]) -> Index:
     """An index that costs nothing for jobs without the column, which most are."""
-    present = text(f"{columns[0].name} IS NOT NULL")
-    return Index(name, *columns, jobs.c.id, sqlite_where=present, postgresql_where=present)
+    present = text(f"{column.name} IS NOT NULL")
+    return Index(name, column, *then, jobs.c.id, sqlite_where=present, postgresql_where=present)
 
 
-_found_by("jobs_by_tenant", jobs.c.tenant_id)
+_found_by("jobs_by_tenant", jobs.c.tenant_id, jobs.c.status)
 _found_by("jobs_by_correlation", jobs.c.correlation_id)
 _found_by("jobs_by_parent", jobs.c.parent_job_id)
 _found_by("jobs_by_batch", jobs.c.batch_id)
 _found_by("jobs_by_key", jobs.c.idempotency_key)
-_found_by("jobs_by_reference", jobs.c.reference_type, jobs.c.reference_id)
+_found_by("jobs_by_reference_id", jobs.c.reference_id)
+_found_by("jobs_by_reference_type", jobs.c.reference_type)
 _found_by("jobs_by_error", jobs.c.error_class)
 Index(
     "jobs_unique_key",

@@ -210,9 +210,17 @@ def create_background_jobs() -> None:
         postgresql_where=sa.text("parent_job_id IS NOT NULL"),
     )
     op.create_index(
-        "jobs_by_reference",
+        "jobs_by_reference_id",
         "background_jobs",
-        ["reference_type", "reference_id", "id"],
+        ["reference_id", "id"],
+        unique=False,
+        sqlite_where=sa.text("reference_id IS NOT NULL"),
+        postgresql_where=sa.text("reference_id IS NOT NULL"),
+    )
+    op.create_index(
+        "jobs_by_reference_type",
+        "background_jobs",
+        ["reference_type", "id"],
         unique=False,
         sqlite_where=sa.text("reference_type IS NOT NULL"),
         postgresql_where=sa.text("reference_type IS NOT NULL"),
@@ -220,7 +228,7 @@ def create_background_jobs() -> None:
     op.create_index(
         "jobs_by_tenant",
         "background_jobs",
-        ["tenant_id", "id"],
+        ["tenant_id", "status", "id"],
         unique=False,
         sqlite_where=sa.text("tenant_id IS NOT NULL"),
         postgresql_where=sa.text("tenant_id IS NOT NULL"),

@@ -278,28 +278,10 @@ FILTERS: dict[str, Any] = {
 }
 
 
-# A bug that is left: jobs_by_reference is (type, id of the reference, id of the job). It answers
-# both filters together. The type alone sorts all that it finds, the id alone walks all jobs.
-WITHOUT_INDEX = [
-    ("reference_type", ""),
-    ("reference_type", "tenant_id"),
-    ("reference_type", "status"),
-    ("reference_id", ""),
-]
+PAGES = [(name, also) for name in FILTERS for also in ("", "tenant_id", "status") if name != also]
 
 
-def pages() -> list[Any]:
-    """Each filter alone, with a tenant, and with a state."""
-    broken = pytest.mark.xfail(reason="no index for a part of a reference")
-    return [
-        pytest.param(name, also, marks=[broken] if (name, also) in WITHOUT_INDEX else [])
-        for name in FILTERS
-        for also in ("", "tenant_id", "status")
-        if name != also
-    ]
-
-
-@pytest.mark.parametrize(("name", "also"), pages())
+@pytest.mark.parametrize(("name", "also"), PAGES)
 async def test_no_page_of_a_list_reads_or_sorts_more_as_the_queue_grows(
     database: Database, name: str, also: str
 ) -> None:

@@ -16,6 +16,7 @@ from edgeq.ports.commands import (
     Duplicate,
     FailJob,
     InsertJobs,
+    NewInput,
     RejectJob,
     ReleaseJob,
     RetryJob,
@@ -52,7 +53,7 @@ async def test_a_retried_job_starts_from_its_first_attempt(
     await end(store, claimed, FLAKY)
     clock.advance(5)
 
-    job = await store.write(RetryJob(claimed.id, BOSS, input_data="2"))
+    job = await store.write(RetryJob(claimed.id, BOSS, NewInput("2", "hash", 1)))
 
     assert job == await get(store, claimed.id)
     assert (job.status, job.scheduled_for, job.input) == (S.PENDING, clock.now(), 2)
@@ -223,7 +224,9 @@ async def test_an_update_changes_what_it_names_and_nothing_else(
     later = clock.now() + 5000
 
     await store.write(UpdateJob(before.id, BOSS, priority=3))
-    await store.write(UpdateJob(before.id, BOSS, scheduled_for=later, input_data="2"))
+    await store.write(
+        UpdateJob(before.id, BOSS, scheduled_for=later, input=NewInput("2", "hash", 1))
+    )
 
     after = await get(store, before.id)
     expected = msgspec.structs.replace(
