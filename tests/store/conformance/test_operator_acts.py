@@ -224,9 +224,8 @@ async def test_an_update_changes_what_it_names_and_nothing_else(
     later = clock.now() + 5000
 
     await store.write(UpdateJob(before.id, BOSS, priority=3))
-    await store.write(
-        UpdateJob(before.id, BOSS, scheduled_for=later, input=NewInput("2", "hash", 1))
-    )
+    new = NewInput("2", "hash", 1)
+    await store.write(UpdateJob(before.id, BOSS, scheduled_for=later, input=new))
 
     after = await get(store, before.id)
     expected = msgspec.structs.replace(
