@@ -150,7 +150,8 @@ def create_background_jobs() -> None:
         sa.Column("created_at", WHOLE, nullable=False),
         sa.Column("updated_at", WHOLE, nullable=False),
         sa.CheckConstraint(
-            "status IN ('pending', 'processing', 'completed', 'failed', 'review_needed', 'cancelled', 'blocked')",
+            "status IN ('pending', 'processing', 'completed', 'failed', 'review_needed', "
+            "'cancelled', 'blocked')",
             name=op.f("ck_background_jobs_status"),
         ),
         sa.CheckConstraint(
