@@ -78,26 +78,37 @@ class Run:
 
     def stop(self) -> None:
         """A signal came: claim no more, finish within the grace, put the rest back."""
-        self._is_asked_to_stop = True
+        self.hear_signal()
         if self._shift is not None:
             self._shift.stop()
 
+    def hear_signal(self) -> None:
+        """Remember that one came, even if a handler keeps the event loop from acting on it."""
+        self._is_asked_to_stop = True
+
     async def _finish(self) -> RunReport:
         store = self._around.store
+        put_back = None
         if self.has_leftovers() and self._ends_process:
-            await store.write(ReleaseRun(self.id, by_budget=not self._is_asked_to_stop))
-        report = await store.write(self.closing())
+            put_back = await store.write(self.releasing())
+        report = await store.write(self.closing(put_back))
         self._around.announce(RunEnded(self.id, report.stopped, report.claimed, report.duration_ms))
         return report
 
-    def closing(self) -> FinishRun:
+    def releasing(self) -> ReleaseRun:
+        """Puts back what the run still holds, when its process is about to end."""
+        return ReleaseRun(self.id, by_budget=not self._is_asked_to_stop)
+
+    def closing(self, put_back: int | None = None) -> FinishRun:
         """The last word of the run; the watchdog says it when the event loop no longer can."""
         shift = self._shift
         took_ms = round((self._around.clock.elapsed() - self._began) * 1000)
-        stopped = self._stopped or (shift.stopped if shift is not None else None) or Stop.BUDGET
+        stopped = self._stopped or (shift.stopped if shift is not None else None)
+        if stopped is None:
+            stopped = Stop.SIGNAL if self._is_asked_to_stop else Stop.BUDGET
         return FinishRun(
             self.id,
-            self.tally.report(self.id, stopped, took_ms),
+            self.tally.report(self.id, stopped, took_ms, put_back=put_back),
             handled=self._handled,
             deferred=() if shift is None else tuple(shift.planner.deferred),
             durations=self.tally.durations(),

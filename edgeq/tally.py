@@ -85,10 +85,16 @@ class RunTally:
         tally = self._durations.get(type_name)
         return Histogram.EMPTY if tally is None else tally.freeze()
 
-    def report(self, run_id: str, stopped: Stop, duration_ms: int) -> RunReport:
-        """What was counted; a job whose end nobody saw was interrupted by the end of the run."""
+    def report(
+        self, run_id: str, stopped: Stop, duration_ms: int, *, put_back: int | None = None
+    ) -> RunReport:
+        """What was counted. Jobs whose end nobody saw were interrupted by the end of the run;
+        of those, `put_back` were still ours, if that is known, and the others were lost."""
         counts = dict(self.counts)
-        counts["interrupted"] += self.claimed - sum(counts.values())
+        unseen = self.claimed - sum(counts.values())
+        interrupted = unseen if put_back is None else min(unseen, put_back)
+        counts["interrupted"] += interrupted
+        counts["lost_locks"] += unseen - interrupted
         empty = RunReport(
             run_id=run_id,
             claimed=self.claimed,

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from edgeq.core.runs import RunReport
 from edgeq.errors import EdgeqError
-from edgeq.ports.commands import ReleaseRun
 from edgeq.ports.store import Store
 from edgeq.run import Run
 
@@ -39,7 +38,6 @@ class Watchdog:
         self._called = threading.Event()
         self._is_over = False
         self._is_urgent = False
-        self._by_budget = True
         threading.Thread(target=self._watch, name="edgeq-watchdog", daemon=True).start()
 
     def look_again(self) -> None:
@@ -48,7 +46,6 @@ class Watchdog:
 
     def end_now(self) -> None:
         """A second signal: do not wait for anything."""
-        self._by_budget = False
         self._is_urgent = True
         self._called.set()
 
@@ -67,12 +64,10 @@ class Watchdog:
     def _end_process(self) -> None:
         # Threads that spin take turns of 5 ms each, and every statement waits for its own turn.
         sys.setswitchinterval(_TURN_SECONDS)
-        closing = self._run.closing()
-        report = closing.report
+        report = self._run.closing().report
         try:
-            self._store.write_blocking(
-                ReleaseRun(self._run.id, by_budget=self._by_budget), _LAST_WORDS_SECONDS
-            )
+            put_back = self._store.write_blocking(self._run.releasing(), _LAST_WORDS_SECONDS)
+            closing = self._run.closing(put_back)
             report = self._store.write_blocking(closing, _LAST_WORDS_SECONDS)
         except EdgeqError:
             # The database did not answer in time; the locks of this run expire soon.

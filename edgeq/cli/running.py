@@ -96,6 +96,7 @@ def _signals(run: Run, ending: _Ending, watchdog: Watchdog, isolation: Isolation
     def hear(_signal: int, _frame: object) -> None:
         nonlocal heard
         heard += 1
+        run.hear_signal()
         if heard > 1:
             watchdog.end_now()
             return

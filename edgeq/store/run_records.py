@@ -76,6 +76,12 @@ _COUNT_IDLE = (
         },
     )
 )
+_COUNT_PUT_BACK = (
+    update(runs)
+    .where(runs.c.id == bindparam("run_id"))
+    .values(put_back=runs.c.put_back + bindparam("more"))
+)
+_PUT_BACK = select(runs.c.put_back).where(runs.c.id == bindparam("run_id"))
 _WORKER_NAME = select(runs.c.worker_name).where(runs.c.id == bindparam("run_id"))
 
 _READ_DURATIONS = select(durations.c.type, durations.c.buckets).where(
@@ -163,7 +169,10 @@ def finish(tx: Transaction, command: FinishRun) -> RunReport:
 
 
 def release(tx: Transaction, command: ReleaseRun) -> int:
-    """Put back what a run still holds; each job as if its own run had interrupted it."""
+    """Put back what a run still holds; each job as if its own run had interrupted it.
+
+    Answers how many were put back in all: the run and its watchdog may both have asked.
+    """
     rows = tx.rows(_READ_HELD, run_id=command.run_id)
     for row in rows:
         job = jobs_sql.job_from(row)
@@ -173,7 +182,9 @@ def release(tx: Transaction, command: ReleaseRun) -> int:
         standing = settle.standing_of(tx, job)
         settlement = settled_as(outcome, standing, now=tx.now, unit=0.0)
         settle.apply(tx, job, settlement, command.run_id)
-    return len(rows)
+    tx.change(_COUNT_PUT_BACK, run_id=command.run_id, more=len(rows))
+    counted = tx.row(_PUT_BACK, run_id=command.run_id)
+    return len(rows) if counted is None else counted[0]
 
 
 def lose_run(tx: Transaction, command: LoseRun) -> tuple[Applied, ...]:

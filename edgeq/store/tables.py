@@ -329,6 +329,7 @@ runs = Table(
     # How many idle ticks this row stands for: a cron line every minute must not add 1,440 rows
     # a day that all say "nothing to do".
     _required("ticks", 1),
+    _required("put_back", 0),
     Column("report", Text),
 )
 Index("runs_by_start", runs.c.started_at)

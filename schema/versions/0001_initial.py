@@ -384,6 +384,7 @@ def create_worker_runs() -> None:
         sa.Column("ended_at", WHOLE, nullable=True),
         sa.Column("stopped", sa.Text(), nullable=True),
         sa.Column("ticks", WHOLE, server_default=sa.text("1"), nullable=False),
+        sa.Column("put_back", WHOLE, server_default=sa.text("0"), nullable=False),
         sa.Column("report", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_worker_runs")),
     )
