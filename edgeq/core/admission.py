@@ -52,7 +52,7 @@ def admit(
     is_unknown = durations.samples < _ENOUGH_SAMPLES
     if needed <= limits.seconds - elapsed or (is_unknown and is_first_claim):
         return Admitted()
-    if needed <= limits.seconds:
+    if needed <= limits.seconds and not is_first_claim:
         return Deferred()
     # The first claim of a run counts as early however long the process took to get there:
     # otherwise a small budget would never start such work at all.

@@ -118,6 +118,8 @@ _EXPIRE = (
         unique_key=null(),
         completed_at=bindparam("now"),
         updated_at=bindparam("now"),
+        result_expires_at=bindparam("now")
+        + func.coalesce(jobs.c.result_ttl_ms, bindparam("result_ttl_ms")),
         fence=jobs.c.fence + literal_column("1"),
     )
 )
@@ -316,7 +318,8 @@ def _lock(tx: Transaction, run_id: str, lock_until: int, picked: list[ClaimedJob
 def _cancel_expired(tx: Transaction, expired: list[ClaimedJob]) -> None:
     """A job past its `expires_at` is cancelled instead of run."""
     for job in expired:
-        tx.change(_EXPIRE, at_seq=job.seq, at_fence=job.fence - 1, now=tx.now)
+        ttl = tx.types.by_name[job.type].policy.result_ttl_ms
+        tx.change(_EXPIRE, at_seq=job.seq, at_fence=job.fence - 1, now=tx.now, result_ttl_ms=ttl)
         jobs_sql.tell(tx, job, "cancelled", JobStatus.CANCELLED)
 
 

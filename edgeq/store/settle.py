@@ -108,6 +108,9 @@ def record_notes(
         )
         if not written:
             lost.add(step.seq)
+            continue
+        for row in tx.rows(jobs_sql.READ_BY_SEQ, seq=step.seq):
+            jobs_sql.tell(tx, jobs_sql.job_from(row), "progress", JobStatus.PROCESSING)
     return lost
 
 

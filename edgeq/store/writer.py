@@ -88,7 +88,8 @@ class Writer:
     def write_blocking(self, command: Command[T], timeout: float | None = None) -> T:
         unit = BlockingUnit(command)
         self._hand_in(unit)
-        return unit.wait(PATIENCE_SECONDS if timeout is None else timeout, self._busy)
+        patience = PATIENCE_SECONDS if timeout is None else timeout
+        return unit.wait(patience, lambda: self._busy(patience))
 
     def _hand_in(self, unit: Unit[Any]) -> None:
         if threading.current_thread() is self._thread:
@@ -101,9 +102,9 @@ class Writer:
                 raise StoreClosed("This queue is closed. Open it with `async with Queue(...)`.")
             self._waiting.put(unit)
 
-    def _busy(self) -> StoreBusy:
+    def _busy(self, patience: float = PATIENCE_SECONDS) -> StoreBusy:
         return StoreBusy(
-            f"The database was held for more than {PATIENCE_SECONDS:g} s by process "
+            f"The database was held for more than {patience:g} s by process "
             f"{self._describe_holder()}. If that process is stopped or hangs, end it; nothing of "
             "this call was stored."
         )

@@ -11,9 +11,11 @@ from edgeq.core.outcomes import Completed
 from edgeq.errors import UnknownType
 from edgeq.ports.commands import (
     CancelJob,
+    Cycle,
     DeleteJob,
     ExtendLocks,
     InsertJobs,
+    Progress,
     RetryJob,
 )
 from edgeq.ports.queries import Change, GetChanges
@@ -208,3 +210,17 @@ async def test_a_position_is_never_given_out_twice(
     await insert(store, new_job())
 
     assert await position(store) == before + 1
+
+
+async def test_progress_is_told_with_its_percentage(
+    store: Store, new_job: JobBuilder, registered: Register, clock: FakeClock
+) -> None:
+    await registered(store, "noop")
+    claimed = await claim_one(store, new_job())
+    shown = Progress(claimed.seq, claimed.fence, 40, "half way")
+    await store.write(Cycle("run", clock.now() + 1_000, progress=(shown,)))
+
+    feed = await store.read(GetChanges(after=0))
+
+    last = feed.changes[-1][2]
+    assert (last.event, last.status, last.progress) == ("progress", "processing", 40)
