@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +18,7 @@ from edgeq.registry import AnyHandler
 
 LOG_MESSAGE_CHARACTERS = 2000
 LOG_DETAILS_CHARACTERS = 8192
+STAGE_CHARACTERS = 100
 
 
 class StopReason(StrEnum):
@@ -40,13 +42,13 @@ class Stopping(BaseException):
 class Journal:
     """What attempts of a run want written: gathered here, committed with the next cycle.
 
-    Lists and dicts are only ever added to by single operations, so threads may use it too.
+    It is only ever changed by single operations on a deque and a dict, so threads may use it too.
     """
 
     def __init__(self, wake: Callable[[], None], now: Callable[[], int]) -> None:
         self._wake = wake
         self.now = now
-        self._notes: list[Note] = []
+        self._notes: deque[Note] = deque()
         self._progress: dict[int, Progress] = {}
 
     def add(self, note: Note) -> None:
@@ -61,9 +63,15 @@ class Journal:
         return not self._notes and not self._progress
 
     def take(self) -> tuple[tuple[Note, ...], tuple[Progress, ...]]:
-        notes, self._notes = self._notes, []
-        progress, self._progress = self._progress, {}
-        return tuple(notes), tuple(progress.values())
+        notes = [self._notes.popleft() for _ in range(len(self._notes))]
+        progress = [self._progress.popitem()[1] for _ in range(len(self._progress))]
+        return tuple(notes), tuple(progress)
+
+    def put_back(self, notes: tuple[Note, ...], progress: tuple[Progress, ...]) -> None:
+        """What could not be written is written with the next commit, unless there is newer."""
+        self._notes.extendleft(reversed(notes))
+        for each in progress:
+            self._progress.setdefault(each.seq, each)
 
 
 @dataclass(slots=True)
@@ -164,7 +172,7 @@ class Attempt:
                 message=safe_message(message, LOG_MESSAGE_CHARACTERS),
                 attempt=self.job.attempt,
                 at=journal.now(),
-                stage=stage or self.stage,
+                stage=self.stage if stage is None else safe_message(stage, STAGE_CHARACTERS),
                 details=_encoded(details),
                 duration_ms=duration_ms,
             )
@@ -172,7 +180,7 @@ class Attempt:
 
     def show_progress(self, percent: int, stage: str | None) -> None:
         self.percent = percent
-        self.stage = stage if stage is not None else self.stage
+        self.stage = self.stage if stage is None else safe_message(stage, STAGE_CHARACTERS)
         progress = Progress(self.job.seq, self.job.fence, percent, self.stage)
         self.workplace.journal.set_progress(progress)
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeq.core.admission import Admitted, AdmittedLong, Deferred, Verdict, admit
+from edgeq.core.admission import (
+    Admitted,
+    AdmittedLong,
+    Deferred,
+    Verdict,
+    admit,
+    share,
+)
 from edgeq.core.durations import Histogram
 from edgeq.core.job_types import JobType
 from edgeq.core.lanes import (
     AHEAD_AT_MOST,
     claim_steps,
     claims_ahead,
+    has_room,
     open_slots,
 )
 from edgeq.core.runs import RunLimits
@@ -55,12 +63,13 @@ class ClaimPlanner:
         self._is_first = True
         self.nothing_fits = False
         self._long: set[str] = set()
+        self._turn = 0
         self.deferred: set[str] = set()
 
     def plan(self, crew: Crew, *, elapsed: float, now: int) -> Claim | None:
         """A claim, or None when there is no room or the run keeps quiet for a suspect."""
         steps = claim_steps(self._limits.concurrency, self._reserved, crew.by_lane)
-        in_flight = len(crew.running) + len(crew.ahead)
+        in_flight = len(crew.running) + crew.ahead
         if any(attempt.job.losses for attempt in crew.running.values()):
             return None
         if self._takes_last_chance:
@@ -104,6 +113,12 @@ class ClaimPlanner:
         self._last_chance_is_due = False
         self._gave_up_isolating = gives_up
 
+    def has_room(self, crew: Crew, sparing: int, lane: str) -> bool:
+        """Whether one more job of a lane may start now."""
+        return has_room(
+            lane, self._limits.concurrency, self._reserved, crew.by_lane, sparing=sparing
+        )
+
     def is_long(self, type_name: str) -> bool:
         return type_name in self._long
 
@@ -116,43 +131,44 @@ class ClaimPlanner:
 
     def _admitted(self, crew: Crew, elapsed: float) -> tuple[ClaimableType, ...]:
         long_running = sum(attempt.is_long for attempt in crew.running.values())
-        admitted = []
-        self.deferred.clear()
-        for stored, handler in self._types:
-            took = self._durations(stored.name)
-            verdict = admit(
-                took,
+        took = {stored.name: self._durations(stored.name) for stored, _ in self._types}
+        verdicts = {
+            name: admit(
+                durations,
                 self._limits,
                 elapsed=elapsed,
                 is_first_claim=self._is_first,
                 long_running=long_running,
                 open_slots=open_slots(self._limits.concurrency, self._reserved),
             )
-            at_most = self._heed(stored.name, verdict)
-            if at_most == 0:
-                continue
-            is_limited = stored.policy.max_concurrent is not None
-            admitted.append(
-                ClaimableType(
-                    stored.name,
-                    at_most,
-                    handler.policy.version,
-                    ahead=claims_ahead(took, is_limited=is_limited),
-                )
+            for name, durations in took.items()
+        }
+        at_most = self._heed(verdicts)
+        return tuple(
+            ClaimableType(
+                stored.name,
+                at_most[stored.name],
+                handler.policy.version,
+                ahead=claims_ahead(
+                    took[stored.name], is_limited=stored.policy.max_concurrent is not None
+                ),
             )
-        return tuple(admitted)
+            for stored, handler in self._types
+            if at_most[stored.name] > 0
+        )
 
-    def _heed(self, name: str, verdict: Verdict) -> int:
-        match verdict:
-            case Admitted():
-                self._long.discard(name)
-                return AHEAD_AT_MOST + self._limits.concurrency
-            case AdmittedLong(at_most):
-                self._long.add(name)
-                return at_most
-            case Deferred():
-                self.deferred.add(name)
-                return 0
+    def _heed(self, verdicts: Mapping[str, Verdict]) -> dict[str, int]:
+        """How many of each type may be claimed; all long types together share one room."""
+        self.deferred = {name for name, verdict in verdicts.items() if verdict == Deferred()}
+        rooms = {n: v.at_most for n, v in verdicts.items() if isinstance(v, AdmittedLong)}
+        self._long = set(rooms)
+        self._turn += 1
+        shares = share(max(rooms.values(), default=0), sorted(rooms), self._turn)
+        many = AHEAD_AT_MOST + self._limits.concurrency
+        return {
+            name: many if verdict == Admitted() else shares.get(name, 0)
+            for name, verdict in verdicts.items()
+        }
 
     def _durations(self, name: str) -> Histogram:
         return self._known.get(name, Histogram.EMPTY).merge(self._tally.durations_of(name))
@@ -161,7 +177,7 @@ class ClaimPlanner:
         """A suspect runs alone, and what is claimed ahead of it would be in its company."""
         if self.waits_for_suspect or not any(each.ahead for each in types):
             return 0
-        return AHEAD_AT_MOST - len(crew.ahead)
+        return AHEAD_AT_MOST - crew.ahead
 
 
 def _is_wanted(stored: JobType, limits: RunLimits) -> bool:

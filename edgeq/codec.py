@@ -42,7 +42,9 @@ class Codec:
 
     def made(self, value: Any) -> bool:
         """Whether a value is of the annotated class, and so needs no check."""
-        return isinstance(self._annotation, type) and isinstance(value, self._annotation)
+        # On Python 3.11 and later `Any` is a class, but no class to be an instance of.
+        is_class = isinstance(self._annotation, type) and self._annotation is not Any
+        return is_class and isinstance(value, self._annotation)
 
     def read(self, text: str) -> Any:
         """Stored JSON text as the annotated type, or InvalidInput with path and reason."""

@@ -61,6 +61,8 @@ class _Base:
 
     def _progress(self, percent: float, stage: str | None) -> None:
         self._attempt.refuse_if_over()
+        if stage is not None:
+            _check_stage(stage)
         if not 0 <= percent <= 100:
             raise InvalidInput.at("percent", f"must be between 0 and 100, got {percent}")
         self._attempt.show_progress(int(percent), stage)
@@ -85,6 +87,7 @@ class _Base:
     def _stage(self, name: str) -> Iterator[None]:
         attempt = self._attempt
         attempt.refuse_if_over()
+        _check_stage(name)
         attempt.show_progress(attempt.percent, name)
         began = attempt.workplace.elapsed()
         try:
@@ -99,6 +102,11 @@ class _Base:
         if not self.lost:
             took = round((attempt.workplace.elapsed() - began) * 1000)
             attempt.note(f"{name} {how}", stage=name, duration_ms=took, level=level)
+
+
+def _check_stage(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise InvalidInput.at("stage", f"must be a name, got {name!r}")
 
 
 class Context(_Base):

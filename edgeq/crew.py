@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from edgeq.attempt import Attempt, StopReason, Workplace
+from edgeq.core.backoff import ErrorClass
 from edgeq.core.jobs import ClaimedJob
-from edgeq.core.outcomes import Outcome
+from edgeq.core.outcomes import Failed, Outcome
 from edgeq.invoke import invoke, stopped_by
+from edgeq.ports.commands import Lock
 from edgeq.registry import AnyHandler
 from edgeq.threads import HandlerThreads
 
@@ -22,13 +24,14 @@ Ended = Callable[[Attempt, Outcome], None]
 
 
 class Crew:
-    """Runs attempts on the event loop and in threads; tells its run when one has ended."""
+    """Runs attempts on the event loop and in threads; tells its run when one has ended.
+
+    An attempt is known by its lock: a job that was taken away from this run and claimed by it
+    again is another attempt, and both may be running for a while.
+    """
 
     def __init__(
-        self,
-        handlers: Mapping[str, AnyHandler],
-        workplace: Workplace,
-        ended: Ended,
+        self, handlers: Mapping[str, AnyHandler], workplace: Workplace, ended: Ended
     ) -> None:
         self._handlers = handlers
         self._workplace = workplace
@@ -36,13 +39,15 @@ class Crew:
         self._ended = ended
         self._threads = HandlerThreads()
         self._loop = asyncio.get_running_loop()
-        self._deadlines: list[tuple[float, int]] = []
-        self.running: dict[int, Attempt] = {}
+        self._deadlines: list[tuple[float, Lock]] = []
+        self._ahead: list[tuple[int, int, Lock, ClaimedJob]] = []
+        self._left: list[Attempt] = []
+        self.running: dict[Lock, Attempt] = {}
         self.by_lane: Counter[str] = Counter()
-        self.ahead: deque[ClaimedJob] = deque()
 
     def start(self, job: ClaimedJob, *, is_long: bool = False) -> None:
         now = self._elapsed()
+        lock = Lock(job.seq, job.fence)
         deadline = now + job.timeout_ms / 1000
         attempt = Attempt(
             job,
@@ -52,17 +57,47 @@ class Crew:
             deadline=deadline,
             is_long=is_long,
         )
-        self.running[job.seq] = attempt
+        self.running[lock] = attempt
         self.by_lane[job.lane] += 1
         if deadline < self._workplace.interrupts_at:
-            heapq.heappush(self._deadlines, (deadline, job.seq))
+            heapq.heappush(self._deadlines, (deadline, lock))
         attempt.task = task = self._loop.create_task(invoke(attempt, self._threads))
         task.add_done_callback(partial(self._task_done, attempt))
+
+    def keep_for_later(self, job: ClaimedJob) -> None:
+        """A job that was claimed ahead of its turn; the highest priority starts first."""
+        place = (-job.priority, job.scheduled_for, Lock(job.seq, job.fence), job)
+        heapq.heappush(self._ahead, place)
+
+    @property
+    def ahead(self) -> int:
+        return len(self._ahead)
+
+    def start_ahead(self, has_room: Callable[[str], bool]) -> None:
+        """Start what was claimed ahead while its lane has room; others may overtake the rest."""
+        waiting = []
+        while self._ahead:
+            place = heapq.heappop(self._ahead)
+            if has_room(place[-1].lane):
+                self.start(place[-1])
+            else:
+                waiting.append(place)
+                if len(waiting) > len(self.by_lane):
+                    break
+        for place in waiting:
+            heapq.heappush(self._ahead, place)
+
+    def give_back_ahead(self) -> list[ClaimedJob]:
+        jobs = [job for *_, job in self._ahead]
+        self._ahead.clear()
+        return jobs
 
     def _task_done(self, attempt: Attempt, task: asyncio.Task[Outcome]) -> None:
         if task.cancelled():
             # Cancelled before its first step, or from outside the run: as if told to stop.
             outcome = stopped_by(attempt.stop or StopReason.SIGNAL)
+        elif task.exception() is not None:
+            outcome = Failed(ErrorClass.TRANSIENT, f"edgeq failed to run it: {task.exception()!r}")
         else:
             outcome = task.result()
         self._end(attempt, outcome)
@@ -71,9 +106,12 @@ class Crew:
         if attempt.is_over:
             return
         attempt.is_over = True
-        if self.running.pop(attempt.job.seq, None) is not None:
-            self.by_lane[attempt.job.lane] -= 1
+        self._forget(attempt)
         self._ended(attempt, outcome)
+
+    def _forget(self, attempt: Attempt) -> None:
+        if self.running.pop(Lock(attempt.job.seq, attempt.job.fence), None) is not None:
+            self.by_lane[attempt.job.lane] -= 1
 
     def next_deadline(self) -> float | None:
         """When the next attempt times out."""
@@ -85,13 +123,14 @@ class Crew:
         """Tell what has timed out to stop; let go of what was told and did not."""
         now = self._elapsed()
         while (deadline := self.next_deadline()) is not None and deadline <= now:
-            _, seq = heapq.heappop(self._deadlines)
-            attempt = self.running[seq]
+            _, lock = heapq.heappop(self._deadlines)
+            attempt = self.running[lock]
             if attempt.stop is StopReason.TIMEOUT:
+                self._left.append(attempt)
                 self._end(attempt, stopped_by(StopReason.TIMEOUT))
             else:
                 self._tell(attempt, StopReason.TIMEOUT)
-                heapq.heappush(self._deadlines, (now + UNWIND_SECONDS, seq))
+                heapq.heappush(self._deadlines, (now + UNWIND_SECONDS, lock))
 
     def interrupt_all(self, reason: StopReason) -> None:
         for attempt in list(self.running.values()):
@@ -107,33 +146,41 @@ class Crew:
 
     def let_go_of_all(self) -> list[Attempt]:
         """Go on without what does not stop; it keeps running here, and nobody waits for it."""
-        left = list(self.running.values())
-        for attempt in left:
-            self.running.pop(attempt.job.seq)
-            self.by_lane[attempt.job.lane] -= 1
-        return left
+        stubborn = list(self.running.values())
+        for attempt in stubborn:
+            self._forget(attempt)
+        self._left += stubborn
+        return stubborn
+
+    def has_left_some(self) -> bool:
+        """Whether tasks still run that the crew has let go of."""
+        return any(attempt.task is not None and not attempt.task.done() for attempt in self._left)
 
     def note_cancellations(self, seqs: frozenset[int]) -> None:
         """Somebody asked for these jobs to be cancelled; their handlers can see it."""
-        for seq in seqs & self.running.keys():
-            self.running[seq].cancel_requested = True
+        for attempt in self.running.values():
+            if attempt.job.seq in seqs:
+                attempt.cancel_requested = True
 
-    def lose_all_but(self, fences: Mapping[int, int]) -> list[ClaimedJob]:
-        """Compare with what the store says is ours; answers with what is not."""
-        held = [*(attempt.job for attempt in self.running.values()), *self.ahead]
-        return self.lose({job.seq for job in held if fences.get(job.seq) != job.fence})
+    def lose_all_but(self, held: Collection[Lock]) -> tuple[list[ClaimedJob], list[ClaimedJob]]:
+        """Compare with what the store says is ours, and lose the rest."""
+        ours = [*self.running, *(lock for _, _, lock, _ in self._ahead)]
+        return self.lose([lock for lock in ours if lock not in held])
 
-    def lose(self, seqs: Collection[int]) -> list[ClaimedJob]:
-        """Tell handlers that their jobs belong to somebody else, and forget those ahead."""
-        if not seqs:
-            return []
-        running = [a for seq in seqs if (a := self.running.get(seq)) is not None and not a.lost]
+    def lose(self, locks: Collection[Lock]) -> tuple[list[ClaimedJob], list[ClaimedJob]]:
+        """Tell handlers that their jobs belong to somebody else, and forget those ahead.
+
+        Answers with both: the first ones are still running, and end later.
+        """
+        running = [a for lock in locks if (a := self.running.get(lock)) is not None and not a.lost]
         for attempt in running:
             attempt.lost = True
             self._tell(attempt, StopReason.LOST)
-        waiting = [job for job in self.ahead if job.seq in seqs]
-        self.ahead = deque(job for job in self.ahead if job.seq not in seqs)
-        return [*(attempt.job for attempt in running), *waiting]
+        gone = [job for _, _, lock, job in self._ahead if lock in locks]
+        if gone:
+            self._ahead = [place for place in self._ahead if place[2] not in locks]
+            heapq.heapify(self._ahead)
+        return [attempt.job for attempt in running], gone
 
     def close(self) -> None:
         self._threads.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from edgeq.attempt import Attempt, Stopping, StopReason
@@ -32,38 +33,38 @@ from edgeq.core.redaction import redact, safe_message
 from edgeq.errors import EdgeqError, GuardRefused, InvalidInput, LockLost
 from edgeq.threads import HandlerThreads
 
+_CENTURY_SECONDS = 100 * 366 * 86_400.0
+
 
 async def invoke(attempt: Attempt, threads: HandlerThreads) -> Outcome:
-    """Decode the input, call the handler, and say what it came to; never raises for its faults."""
+    """Decode the input, call the handler, and say what it came to; never raises."""
     try:
         value = _input(attempt)
+    except InvalidInput as wrong:
+        # Where, but not what: an input's values belong in no message.
+        where = ", ".join(problem.path for problem in wrong.problems)
+        return _failed(ErrorClass.NON_RETRYABLE, f"the stored input no longer fits, at {where}")
     except EdgeqError as wrong:
-        return Failed(ErrorClass.NON_RETRYABLE, safe_message(f"stored input refused: {wrong}"))
+        return _failed(ErrorClass.NON_RETRYABLE, f"the stored input is refused: {wrong}")
     except Exception as wrong:
         return _crashed(attempt, wrong)
-    return await _called(attempt, value, threads)
-
-
-async def _called(attempt: Attempt, value: Any, threads: HandlerThreads) -> Outcome:
-    handler = attempt.handler
     try:
-        if handler.is_async:
-            result = await handler.function(Context(attempt), value)
-        else:
-            context = SyncContext(attempt)
-            result = await threads.run(lambda: handler.function(context, value))
-        return _finished(attempt, result)
-    except Stopping as stopping:
-        return stopped_by(stopping.reason)
+        return _finished(attempt, await _call(attempt, value, threads))
     except asyncio.CancelledError:
         # Nobody but the run cancels this task; a handler may raise it by itself, though.
         if attempt.stop is None:
             return _crashed(attempt, RuntimeError("the handler cancelled itself"))
         return stopped_by(attempt.stop)
-    except (KeyboardInterrupt, SystemExit) as leaving:
-        return _crashed(attempt, RuntimeError(f"the handler raised {type(leaving).__name__}"))
-    except Exception as raised:
+    except BaseException as raised:
         return _raised(attempt, raised)
+
+
+async def _call(attempt: Attempt, value: Any, threads: HandlerThreads) -> Any:
+    handler = attempt.handler
+    if handler.is_async:
+        return await handler.function(Context(attempt), value)
+    context = SyncContext(attempt)
+    return await threads.run(lambda: handler.function(context, value))
 
 
 def _input(attempt: Attempt) -> Any:
@@ -88,8 +89,8 @@ def _finished(attempt: Attempt, result: Any) -> Outcome:
         # It was told to stop and answered late: what it did counts as too slow all the same.
         return stopped_by(StopReason.TIMEOUT)
     if isinstance(result, Skip):
-        attempt.note(f"skipped: {result.reason}")
-        return Completed(json_text.encode({"skipped": safe_message(result.reason)}))
+        attempt.note(f"skipped: {_text(result.reason)}")
+        return Completed(json_text.encode({"skipped": safe_message(_text(result.reason))}))
     try:
         return Completed(_encoded_output(attempt, result))
     except InvalidInput as wrong:
@@ -107,10 +108,29 @@ def _encoded_output(attempt: Attempt, value: Any) -> str:
     return text
 
 
-def _raised(attempt: Attempt, raised: Exception) -> Outcome:
+def _raised(attempt: Attempt, raised: BaseException) -> Outcome:
+    stopping = _stopping_in(raised)
+    if stopping is not None:
+        return stopped_by(stopping)
     if attempt.stop is not None:
         # What a handler raises while it is being stopped is only how it stopped.
         return stopped_by(attempt.stop)
+    try:
+        return _answered(attempt, raised)
+    except Exception as wrong:
+        # Such as Retry(after="soon"): what was meant cannot be done, so it is a failure.
+        return _crashed(attempt, wrong)
+
+
+def _stopping_in(raised: BaseException) -> StopReason | None:
+    """The reason of a checkpoint that stopped the handler, also out of a task group."""
+    if isinstance(raised, BaseExceptionGroup):
+        reasons = (_stopping_in(each) for each in raised.exceptions)
+        return next((reason for reason in reasons if reason is not None), None)
+    return raised.reason if isinstance(raised, Stopping) else None
+
+
+def _answered(attempt: Attempt, raised: BaseException) -> Outcome:
     match raised:
         case Snooze():
             return Snoozed(_ms(raised.seconds))
@@ -122,7 +142,7 @@ def _raised(attempt: Attempt, raised: Exception) -> Outcome:
             return _failed(ErrorClass.NON_RETRYABLE, raised.reason)
         case Review():
             return _review(attempt, raised)
-        case LockLost():
+        case LockLost() if raised.job_id == attempt.job.id:
             return stopped_by(StopReason.LOST)
         case _:
             return _crashed(attempt, raised)
@@ -130,36 +150,47 @@ def _raised(attempt: Attempt, raised: Exception) -> Outcome:
 
 def _review(attempt: Attempt, review: Review) -> Outcome:
     if review.output is None:
-        return NeedsReview(safe_message(review.reason))
+        return NeedsReview(safe_message(_text(review.reason)))
     try:
-        return NeedsReview(safe_message(review.reason), _encoded_output(attempt, review.output))
+        return NeedsReview(
+            safe_message(_text(review.reason)), _encoded_output(attempt, review.output)
+        )
     except InvalidInput as wrong:
         return Failed(ErrorClass.NON_RETRYABLE, safe_message(f"the output is refused: {wrong}"))
 
 
-def _crashed(attempt: Attempt, raised: Exception) -> Failed:
+def _crashed(attempt: Attempt, raised: BaseException) -> Failed:
     """Any other exception: its text for people, its traceback for the job's log."""
     trace = "".join(traceback.format_exception(raised))
+    told = f"{type(raised).__name__}: {_text(raised)}"
     if not attempt.lost:
         attempt.note(
-            f"{type(raised).__name__}: {raised}",
+            told,
             level=LogLevel.ERROR,
             details={"traceback": redact(trace)},
         )
     error_class = classify(raised, attempt.handler.errors)
-    return _failed(error_class, f"{type(raised).__name__}: {raised}")
+    return _failed(error_class, told)
 
 
-def classify(raised: Exception, classes: Mapping[type[Exception], ErrorClass]) -> ErrorClass:
+def _text(value: object) -> str:
+    """Its text, or its kind if even that fails."""
+    try:
+        return str(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def classify(raised: BaseException, classes: Mapping[type[Exception], ErrorClass]) -> ErrorClass:
     """The class that the handler's `errors=` gives to the nearest base; else transient."""
     for base in type(raised).__mro__:
-        if base in classes:
+        if issubclass(base, Exception) and base in classes:
             return classes[base]
     return ErrorClass.TRANSIENT
 
 
-def _failed(error_class: ErrorClass, reason: str, after: float | None = None) -> Failed:
-    return Failed(error_class, safe_message(reason), None if after is None else _ms(after))
+def _failed(error_class: ErrorClass, reason: object, after: Any = None) -> Failed:
+    return Failed(error_class, safe_message(_text(reason)), None if after is None else _ms(after))
 
 
 def stopped_by(reason: StopReason) -> Outcome:
@@ -174,5 +205,8 @@ def stopped_by(reason: StopReason) -> Outcome:
             return Stopped()
 
 
-def _ms(seconds: float) -> int:
-    return max(0, round(seconds * 1000))
+def _ms(seconds: Any) -> int:
+    """Seconds or a timedelta; what is in the past is now, and nothing is beyond a century."""
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
+    return round(min(max(0.0, float(seconds)), _CENTURY_SECONDS) * 1000)

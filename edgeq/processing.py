@@ -5,34 +5,39 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from edgeq.attempt import Attempt, Journal, StopReason, Workplace
 from edgeq.claim_plan import CHILD_START_SECONDS, ClaimPlanner
 from edgeq.core.clock_jumps import ClockWatch
 from edgeq.core.jobs import ClaimedJob
-from edgeq.core.outcomes import Failed, Interrupted, NotStarted, Outcome
-from edgeq.core.runs import RunLimits, Stop
+from edgeq.core.outcomes import Interrupted, NotStarted, Outcome
+from edgeq.core.runs import RunLimits, RunReport, Stop
 from edgeq.crew import UNWIND_SECONDS, Crew
-from edgeq.errors import StoreBusy, StoreError, StoreFull
+from edgeq.errors import StoreError
+from edgeq.outbox import Ending, Outbox
 from edgeq.ports.commands import (
     Claim,
     Cycle,
     CycleAnswer,
     Held,
+    Lock,
     LoseRun,
+    ReleaseRun,
     RunStart,
-    Settled,
 )
 from edgeq.ports.store import LockWatch
 from edgeq.run_news import RunNews
-from edgeq.surroundings import Surroundings
+from edgeq.surroundings import ChildDied, ChildRefused, Surroundings
 from edgeq.tally import RunTally
 
 LOCK_LIFE_MS = 60_000
 _LOCK_MARGIN_MS = 1_000
 _NOTE_SECONDS = 0.2
 _POLL_SECONDS = 1.0
+_CLAIM_SECONDS = 0.05
+_SHORT_SECONDS = 0.05
 
 
 class Shift:
@@ -60,18 +65,19 @@ class Shift:
         self._budget_ends = began + limits.budget
         self._interrupts_at = began + limits.seconds
         self._news = RunNews(run_id, around)
-        self._settled: list[tuple[Settled, Attempt | None]] = []
         self.stopped: Stop | None = None
         self._interrupts_for = StopReason.BUDGET
         self._was_interrupted = False
         self._is_dry = False
         self._next_claim = 0.0
+        self._slots_claimed_at = began
         self._is_done = False
         self._clocks = ClockWatch(around.clock.now(), self._elapsed())
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._notes_due: float | None = None
         self._journal = Journal(self._note_was_added, self._store.now)
+        self._outbox = Outbox(self._store, self._journal, around.chance.unit)
         self.planner = ClaimPlanner(
             limits,
             around.registry.handlers,
@@ -142,7 +148,7 @@ class Shift:
             self.stopped = Stop.BUDGET
         if self.stopped is None and self.planner.has_spent_its_jobs():
             self.stopped = Stop.MAX_JOBS
-        if self.stopped not in (None, Stop.MAX_JOBS):
+        if not self._may_start(now):
             self._give_back_unstarted()
         self._crew.stop_overdue()
         if now >= self._interrupts_at and not self._was_interrupted:
@@ -153,132 +159,120 @@ class Shift:
                 self.left.append(attempt)
                 self._tally.took(attempt.job.type, now - attempt.started)
 
+    def _may_start(self, now: float) -> bool:
+        """Whether what is claimed already may still be started."""
+        return self.stopped in (None, Stop.MAX_JOBS) and now < self._budget_ends
+
     def _give_back_unstarted(self) -> None:
-        while self._crew.ahead:
-            self._settle(self._crew.ahead.popleft(), NotStarted(), None)
+        for job in self._crew.give_back_ahead():
+            self._outbox.add(job, NotStarted(), None)
 
     def _next_cycle(self) -> Cycle | None:
         """What there is to write or to claim now; None when there is neither."""
         now = self._elapsed()
         claim = None
-        if self.stopped is None and (self._settled or now >= self._next_claim):
+        if self.stopped is None and (self._outbox or now >= self._next_claim):
             claim = self.planner.plan(self._crew, elapsed=now - self._began, now=self._store.now())
             if claim is None:
                 # No room, or quiet for a suspect: time alone may change that.
                 self._next_claim = now + _POLL_SECONDS
         notes_are_due = self._notes_due is not None and now >= self._notes_due
-        if claim is None and not self._settled and not notes_are_due:
+        if claim is None and not self._outbox and not notes_are_due:
             return None
-        notes, progress = self._journal.take()
         self._notes_due = None
-        return Cycle(
-            self.id,
-            self._lock_until(),
-            settled=tuple(settled for settled, _ in self._settled),
-            notes=notes,
-            progress=progress,
-            claim=claim,
-            takes_back=self._clocks.trusts_locks(now),
-        )
+        takes_back = self._clocks.trusts_locks(now)
+        return Cycle(self.id, self._lock_until(), claim=claim, takes_back=takes_back)
 
     async def _turn(self, cycle: Cycle) -> None:
-        flushed, self._settled = self._settled, []
-        answer = await self._write_patiently(cycle)
-        self._record(flushed, answer)
-        self._forsake(self._crew.lose(answer.lost))
+        """One cycle: write what ended, claim what is next, and start it."""
+        endings, answer = await self._outbox.send(
+            cycle, lambda: self._elapsed() < self._interrupts_at
+        )
+        self._record(endings, answer)
+        self._forsake(*self._crew.lose(answer.lost))
+        self._news.moved(answer.moved)
         self._tally.reclaimed += answer.reclaimed
         self._tally.claimed += len(answer.claimed)
         if not answer.is_enabled and self.stopped is None:
             self.stopped = Stop.DISABLED
         if cycle.claim is not None:
-            self.planner.heard(answer)
-            self._is_dry = len(answer.claimed) < _wanted(cycle.claim)
-            self._next_claim = self._elapsed() + (_POLL_SECONDS if self._is_dry else 0.0)
+            self._heed(cycle.claim, answer)
         self._news.claimed(answer.claimed)
         for job in answer.claimed:
             if job.claimed_ahead == 1:
-                self._crew.ahead.append(job)
+                self._crew.keep_for_later(job)
             else:
                 self._crew.start(job, is_long=self.planner.is_long(job.type))
         self._fill_from_ahead()
 
+    def _heed(self, claim: Claim, answer: CycleAnswer) -> None:
+        now = self._elapsed()
+        self.planner.heard(answer)
+        if claim.steps:
+            self._slots_claimed_at = now
+        self._is_dry = len(answer.claimed) < _wanted(claim)
+        self._next_claim = now + (_POLL_SECONDS if self._is_dry else 0.0)
+
     async def _isolate(self) -> None:
         """Give a job on its last chance a process of its own, and hear what became of it."""
         seconds = self._budget_ends - self._elapsed() - CHILD_START_SECONDS
-        is_too_late = self._around.isolate is None or seconds < CHILD_START_SECONDS
-        self.planner.isolated(gives_up=is_too_late)
-        if self._around.isolate is None or is_too_late:
+        if self._around.isolate is None or seconds < CHILD_START_SECONDS:
+            self.planner.isolated(gives_up=True)
             return
         self._next_claim = 0.0
         run_id = self._around.new_id()
-        report = await self._around.isolate(run_id, seconds)
-        if report is not None:
-            self._tally.add(report)
-            return
-        for lost in await self._store.write(LoseRun(run_id)):
-            self._tally.lost_with_its_process(lost.status)
-
-    async def _write_patiently(self, cycle: Cycle) -> CycleAnswer:
-        """Outcomes wait in memory for a database that is full or held, while the run lasts."""
-        while True:
-            try:
-                return await self._store.write(cycle)
-            except (StoreBusy, StoreFull):
-                if self._elapsed() >= self._interrupts_at:
-                    raise
-                await asyncio.sleep(_POLL_SECONDS)
+        match await self._around.isolate(run_id, seconds):
+            case RunReport() as report:
+                self._tally.add(report)
+                # A child that found nothing would find nothing again and again.
+                self.planner.isolated(gives_up=report.claimed == 0)
+            case ChildDied():
+                lost = await self._store.write(LoseRun(run_id))
+                self._news.moved(lost)
+                for each in lost:
+                    self._tally.lost_with_its_process(each.after)
+                self.planner.isolated(gives_up=not lost)
+            case ChildRefused():
+                await self._store.write(ReleaseRun(run_id, by_budget=False))
+                self.planner.isolated(gives_up=True)
 
     def _fill_from_ahead(self) -> None:
-        """Start what was claimed ahead; what is over its time is given back instead."""
-        crew = self._crew
-        if self.stopped not in (None, Stop.MAX_JOBS) or self._elapsed() >= self._budget_ends:
-            return
-        while crew.ahead and len(crew.running) < self._limits.concurrency:
-            crew.start(crew.ahead.popleft())
+        """Start what was claimed ahead, but let a claim have a slot every now and then.
+
+        Otherwise a steady backlog of short jobs would keep out everything else, whatever its
+        priority.
+        """
+        now = self._elapsed()
+        if self._crew.ahead and self._may_start(now):
+            sparing = 1 if now - self._slots_claimed_at > _CLAIM_SECONDS else 0
+            self._crew.start_ahead(partial(self.planner.has_room, self._crew, sparing))
 
     def _attempt_ended(self, attempt: Attempt, outcome: Outcome) -> None:
         """Called by the crew, on the loop, once for each attempt."""
-        job = attempt.job
         if attempt.lost:
             self._tally.lost()
         else:
-            self._settle(job, outcome, attempt)
+            self._outbox.add(attempt.job, outcome, attempt)
         if self._is_done:
             self._write_late(outcome)
         else:
-            self._tally.took(job.type, self._elapsed() - attempt.started)
+            self._tally.took(attempt.job.type, self._elapsed() - attempt.started)
             self._fill_from_ahead()
         self._wake.set()
 
-    def _settle(self, job: ClaimedJob, outcome: Outcome, attempt: Attempt | None) -> None:
-        settled = Settled(
-            seq=job.seq,
-            job_id=job.id,
-            type=job.type,
-            tenant_id=job.tenant_id,
-            attempt=job.attempt,
-            fence=job.fence,
-            outcome=outcome,
-            unit=self._around.chance.unit() if isinstance(outcome, Failed) else 0.0,
-            children=() if attempt is None else tuple(attempt.children),
-        )
-        self._settled.append((settled, attempt))
-
-    def _record(self, flushed: list[tuple[Settled, Attempt | None]], answer: CycleAnswer) -> None:
-        applied = {each.seq: each for each in answer.applied}
-        for settled, attempt in flushed:
-            now = applied.get(settled.seq)
+    def _record(self, endings: list[Ending], answer: CycleAnswer) -> None:
+        applied = {each.lock: each for each in answer.applied}
+        for settled, attempt in endings:
+            now = applied.get(settled.lock)
             if now is not None:
-                self._tally.settled(settled.outcome, now.status)
+                self._tally.settled(now.outcome, now.status)
                 self._news.ended(settled, now, attempt)
             else:
                 self._tally.lost()
                 self._news.lost(settled.job_id, settled.type)
 
     def _is_finished(self) -> bool:
-        if self._crew.running or self._crew.ahead or self._settled:
-            return False
-        if not self._journal.is_empty():
+        if self._crew.running or self._crew.ahead or not self._outbox.is_empty():
             return False
         is_empty = self._is_dry or self.planner.nothing_fits
         if self.stopped is None and is_empty and not self.planner.waits_for_suspect:
@@ -292,7 +286,7 @@ class Shift:
         times += [t for t in (self._notes_due, self._crew.next_deadline()) if t is not None]
         if self.stopped is None:
             times.append(self._next_claim)
-        timeout = min((moment - now for moment in times if moment > now), default=0.0)
+        timeout = min((moment - now for moment in times if moment > now), default=_SHORT_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._wake.wait()
@@ -316,17 +310,19 @@ class Shift:
         """What the store says this run still holds; a change may also mean new work."""
         if held is not None:
             self._crew.note_cancellations(held.cancel_requested)
-        self._forsake(self._crew.lose_all_but({} if held is None else held.fences))
+        ours = {} if held is None else held.fences
+        self._forsake(*self._crew.lose_all_but({Lock(*each) for each in ours.items()}))
         if held is not None and not held.is_enabled and self.stopped is None:
             self.stopped = Stop.DISABLED
         self._next_claim = min(self._next_claim, self._elapsed())
         self._wake.set()
 
-    def _forsake(self, lost: list[ClaimedJob]) -> None:
-        for job in lost:
+    def _forsake(self, running: list[ClaimedJob], ahead: list[ClaimedJob]) -> None:
+        """Tell of jobs that are somebody else's now; those that run are counted at their end."""
+        for job in (*running, *ahead):
             self._news.lost(job.id, job.type)
-            if job.seq not in self._crew.running:
-                self._tally.lost()
+        for _ in ahead:
+            self._tally.lost()
 
     def _lock_until(self) -> int:
         """Not beyond the run's own end: a run that died is soon known to be dead."""
@@ -336,29 +332,29 @@ class Shift:
 
     async def _put_all_back(self) -> None:
         """The run itself failed or was cancelled: nothing that it holds may be lost."""
+        self.stopped = Stop.SIGNAL
         self._crew.interrupt_all(StopReason.SIGNAL)
         tasks = [a.task for a in self._crew.running.values() if a.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=UNWIND_SECONDS)
         self._give_back_unstarted()
-        notes, progress = self._journal.take()
-        settled = tuple(settled for settled, _ in self._settled)
-        self._is_done = True
         with suppress(StoreError):
-            await self._store.write(
-                Cycle(self.id, self._lock_until(), settled=settled, notes=notes, progress=progress)
-            )
+            await self._outbox.send(Cycle(self.id, self._lock_until()), lambda: False)
+            # Also what a cancelled cycle had claimed, whose answer nobody heard.
+            still_running = frozenset(attempt.job.seq for attempt in self._crew.running.values())
+            await self._store.write(ReleaseRun(self.id, by_budget=False, sparing=still_running))
+
+    def has_leftovers(self) -> bool:
+        return bool(self.left) or self._crew.has_left_some()
 
     def _write_late(self, outcome: Outcome) -> None:
         """A handler that was left behind came to an end after all: its fence decides."""
-        settled = tuple(each for each, _ in self._settled)
-        self._settled.clear()
-        if not settled or isinstance(outcome, Interrupted):
+        if isinstance(outcome, Interrupted):
             return
 
         async def write() -> None:
             with suppress(StoreError):
-                await self._store.write(Cycle(self.id, self._lock_until(), settled=settled))
+                await self._outbox.send(Cycle(self.id, self._lock_until()), lambda: False)
 
         task = self._loop.create_task(write())
         self._late.add(task)

@@ -116,4 +116,4 @@ class Run:
 
     def has_leftovers(self) -> bool:
         """Whether code of handlers still runs that could not be stopped."""
-        return self._shift is not None and bool(self._shift.left)
+        return self._shift is not None and self._shift.has_leftovers()

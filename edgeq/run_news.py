@@ -6,7 +6,7 @@ from edgeq.attempt import Attempt
 from edgeq.core.jobs import ClaimedJob, JobStatus
 from edgeq.core.outcomes import Failed
 from edgeq.events import ClockJumped, JobMoved, LockWasLost
-from edgeq.ports.commands import Applied, Settled
+from edgeq.ports.commands import Applied, Moved, Settled
 from edgeq.surroundings import Surroundings
 
 
@@ -40,9 +40,26 @@ class RunNews:
                 self._run_id,
                 took,
                 now.error_class,
-                settled.outcome.message if isinstance(settled.outcome, Failed) else None,
+                now.outcome.message if isinstance(now.outcome, Failed) else None,
             )
         )
+
+    def moved(self, moves: tuple[Moved, ...]) -> None:
+        """Jobs that were not this run's: taken back from the dead, or expired."""
+        for move in moves:
+            if move.after is JobStatus.FAILED or self._has_listeners():
+                self._announce(
+                    JobMoved(
+                        move.job_id,
+                        move.type,
+                        move.before,
+                        move.after,
+                        move.attempt,
+                        self._run_id,
+                        error_class=move.error_class,
+                        error=move.error_message,
+                    )
+                )
 
     def lost(self, job_id: str, type_name: str) -> None:
         self._announce(LockWasLost(job_id, type_name, self._run_id))

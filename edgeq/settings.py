@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from edgeq.errors import BadSetting
 
@@ -21,6 +22,8 @@ class Settings:
     secrets: str = "refuse"
     worker_name: str = ""
     log_level: str = "warning"
+    # Seconds that a caller waits for a database that somebody else holds.
+    busy_timeout: float = 30.0
 
     @property
     def is_durable(self) -> bool:
@@ -36,7 +39,7 @@ _CHOICES = {
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
     """What `EDGEQ_...` says; an empty variable counts as absent."""
-    given = {
+    given: dict[str, Any] = {
         name: environment[f"EDGEQ_{name.upper()}"]
         for name in Settings.__slots__
         if environment.get(f"EDGEQ_{name.upper()}")
@@ -49,4 +52,16 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
                     f"EDGEQ_{name.upper()} is {given[name]!r}; it must be one of "
                     f"{', '.join(choices)}."
                 )
+    if "busy_timeout" in given:
+        given["busy_timeout"] = _seconds("EDGEQ_BUSY_TIMEOUT", given["busy_timeout"])
     return Settings(**given)
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < 86_400:
+        raise BadSetting(f"{name} is {text!r}; it must be a number of seconds above 0.")
+    return seconds

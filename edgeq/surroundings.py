@@ -12,7 +12,18 @@ from edgeq.ports.clock import Chance, Clock
 from edgeq.ports.store import Store
 from edgeq.registry import Registry
 
-Isolate = Callable[[str, float], Awaitable[RunReport | None]]
+
+@dataclass(frozen=True)
+class ChildDied:
+    """The process of an isolated job ended by itself: the job's doing."""
+
+
+@dataclass(frozen=True)
+class ChildRefused:
+    """The process of an isolated job could not do its work: not the job's doing."""
+
+
+Isolate = Callable[[str, float], Awaitable[RunReport | ChildDied | ChildRefused]]
 
 
 @dataclass(frozen=True)
@@ -30,5 +41,5 @@ class Surroundings:
     new_id: Callable[[], str]
     worker_name: str = ""
     # Runs one job on its last chance in a process of its own, under a run id and within seconds;
-    # answers with that run's report, or None if its process died. Absent in a library.
+    # answers with that run's report, or how its process ended instead. Absent in a library.
     isolate: Isolate | None = None

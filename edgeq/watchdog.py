@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -13,7 +14,7 @@ from edgeq.ports.store import Store
 from edgeq.run import Run
 
 # What the last writes may take. Without them locks expire by themselves, a second after the run.
-_LAST_WORDS_SECONDS = 0.3
+_LAST_WORDS_SECONDS = 0.45
 _TURN_SECONDS = 0.00005
 
 
@@ -38,6 +39,9 @@ class Watchdog:
         self._called = threading.Event()
         self._is_over = False
         self._is_urgent = False
+        self._has_reported = False
+        self._report: RunReport | None = None
+        self._showing = threading.Lock()
         threading.Thread(target=self._watch, name="edgeq-watchdog", daemon=True).start()
 
     def look_again(self) -> None:
@@ -61,17 +65,30 @@ class Watchdog:
             self._called.wait(max(left, 0.0))
             self._called.clear()
 
+    def reported(self) -> None:
+        """The report is out; all that is left to see to is that the process ends."""
+        self._has_reported = True
+
     def _end_process(self) -> None:
-        # Threads that spin take turns of 5 ms each, and every statement waits for its own turn.
-        sys.setswitchinterval(_TURN_SECONDS)
-        report = self._run.closing().report
+        """Put the jobs back, report, and leave, whatever of it fails or takes too long."""
         try:
-            put_back = self._store.write_blocking(self._run.releasing(), _LAST_WORDS_SECONDS)
-            closing = self._run.closing(put_back)
-            report = self._store.write_blocking(closing, _LAST_WORDS_SECONDS)
-        except EdgeqError:
-            # The database did not answer in time; the locks of this run expire soon.
-            pass
+            # Threads that spin take turns of 5 ms each, and every statement waits for its own.
+            sys.setswitchinterval(_TURN_SECONDS)
+            if not self._has_reported:
+                words = threading.Thread(target=self._say_last_words, daemon=True)
+                words.start()
+                words.join(_LAST_WORDS_SECONDS)
+                with self._showing:
+                    if self._report is None:
+                        self._report = self._run.closing().report
+                    self._show(self._report)
         finally:
-            self._show(report)
             os._exit(0)
+
+    def _say_last_words(self) -> None:
+        # If the database does not answer in time, the locks of this run expire soon.
+        with contextlib.suppress(EdgeqError):
+            put_back = self._store.write_blocking(self._run.releasing())
+            report = self._store.write_blocking(self._run.closing(put_back))
+            with self._showing:
+                self._report = self._report or report

@@ -76,4 +76,4 @@ def open_store(url: str, clock: Clock, settings: Settings) -> Store:
     """The store for an address; it is opened by whoever uses it."""
     if url.startswith(("postgresql://", "postgres://")):
         raise BadSetting("This edgeq has no PostgreSQL store yet. Use sqlite:///edgeq.db.")
-    return SqliteStore(url, clock, durable=settings.is_durable)
+    return SqliteStore(url, clock, durable=settings.is_durable, patience=settings.busy_timeout)

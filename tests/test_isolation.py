@@ -116,12 +116,38 @@ def test_killing_the_run_does_not_blame_the_job_and_leaves_no_process(project: P
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     _wait_until(lambda: not _is_alive(child))
+    assert _sql(project, "SELECT status, losses FROM background_jobs") == [("pending", 0)]
     (project / "hold").unlink()
-    _sql(project, "UPDATE background_jobs SET lock_expires_at = 1")
     report = _run(project, "process", "--budget", "10", "--grace", "1")
     job = _run(project, "jobs", "show", job_id)
-    assert (report["reclaimed"], report["completed"]) == (1, 1)
-    assert job["status"] == "completed"
+    assert (report["completed"], job["status"]) == (1, "completed")
+
+
+def test_what_an_isolated_handler_prints_does_not_disturb_its_report(project: Path) -> None:
+    loud = HANDLERS.replace('Path("running")', 'print("loud", flush=True); Path("running")')
+    (project / "handlers" / "jobs.py").write_text(loud)
+    _on_its_last_chance(project, "innocent")
+    report = _run(project, "process", "--budget", "10", "--grace", "1")
+    assert (report["completed"], report["claimed"]) == (1, 1)
+
+
+def test_a_second_signal_puts_an_isolated_job_back(project: Path) -> None:
+    _on_its_last_chance(project, "innocent")
+    (project / "hold").touch()
+    parent = subprocess.Popen(
+        _edgeq(project, "process", "--budget", "20", "--grace", "20"),
+        cwd=project,
+        stdout=subprocess.DEVNULL,
+    )
+    started = project / "running"
+    _wait_until(lambda: started.exists() and started.read_text())
+    child = int(started.read_text().split()[0])
+    for _ in range(2):
+        os.kill(parent.pid, signal.SIGTERM)
+        time.sleep(0.1)
+    assert parent.wait(5) == 0
+    _wait_until(lambda: not _is_alive(child))
+    assert _sql(project, "SELECT status FROM background_jobs") == [("pending",)]
 
 
 def test_a_budget_too_small_for_a_child_still_gives_the_last_chance(project: Path) -> None:

@@ -136,18 +136,24 @@ def ask(
     return asyncio.run(asked())
 
 
-def open_queue(invocation: Invocation, *, with_handlers: bool) -> Queue:
+def open_queue(
+    invocation: Invocation, *, with_handlers: bool, patience: float | None = None
+) -> Queue:
     """The queue, for `async with`; a broken handlers folder cannot stop who comes without."""
+    from edgeq.settings import from_environment
     from edgeq.wiring import Queue
 
+    settings = from_environment(os.environ)
+    if patience is not None:
+        settings = replace(settings, busy_timeout=min(settings.busy_timeout, patience))
     if not with_handlers:
-        return Queue(invocation.db)
+        return Queue(invocation.db, settings=settings)
     here = str(Path.cwd())
     if here not in sys.path:
         # A console script does not look here by itself, and a module named by --handlers, or one
         # that handlers import, usually is here. Last, so that it hides nothing installed.
         sys.path.append(here)
-    return Queue(invocation.db, handlers=invocation.handlers)
+    return Queue(invocation.db, handlers=invocation.handlers, settings=settings)
 
 
 @contextmanager

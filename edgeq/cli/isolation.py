@@ -8,25 +8,32 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from edgeq.cli.invocation import Invocation
 from edgeq.core.runs import RunReport
+from edgeq.surroundings import ChildDied, ChildRefused
+from edgeq.watchdog import Watchdog
 
 _GRACE_SECONDS = 0.5
+# How `edgeq process` ends when it is called wrongly or has no database: no job has done that.
+_OWN_ERRORS = (2, 3)
 
 
 class Isolation:
     """Runs `edgeq process` once more, for one job only, and answers with its report."""
 
-    def __init__(self, invocation: Invocation) -> None:
+    def __init__(self, invocation: Invocation, given: dict[str, Any]) -> None:
         self._invocation = invocation
+        self._given = given
         self._child: asyncio.subprocess.Process | None = None
 
-    async def __call__(self, run_id: str, seconds: float) -> RunReport | None:
+    async def __call__(self, run_id: str, seconds: float) -> RunReport | ChildDied | ChildRefused:
         child = await asyncio.create_subprocess_exec(
-            *_command(self._invocation, run_id, seconds),
+            *self._command(run_id, seconds),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             # A signal that the job sends to its own process group must not reach this one.
@@ -40,7 +47,20 @@ class Isolation:
             with contextlib.suppress(ProcessLookupError):
                 child.kill()
             await child.wait()
-        return _report(answer) if child.returncode == 0 else None
+        if child.returncode in _OWN_ERRORS:
+            return ChildRefused()
+        return _report(answer) if child.returncode == 0 else ChildDied()
+
+    def _command(self, run_id: str, seconds: float) -> list[str]:
+        said = self._invocation
+        command = [sys.executable, "-m", "edgeq", "--db", said.db, "--log-level", said.log_level]
+        if said.handlers is not None:
+            command += ["--handlers", said.handlers]
+        command += ["process", "--budget", f"{seconds:.3f}", "--grace", str(_GRACE_SECONDS)]
+        for option in ("types", "lanes"):
+            for name in self._given.get(option, ()):
+                command += [f"--{option}", name]
+        return [*command, "--concurrency", "1", "--max-jobs", "1", "--last-chance", run_id]
 
     def stop(self) -> None:
         """Pass a signal on: the child puts its job back and reports."""
@@ -57,29 +77,32 @@ async def _answer(child: asyncio.subprocess.Process) -> bytes:
     return answer
 
 
-def _command(invocation: Invocation, run_id: str, seconds: float) -> list[str]:
-    command = [sys.executable, "-m", "edgeq", "--json", "--db", invocation.db]
-    command += ["--log-level", invocation.log_level]
-    if invocation.handlers is not None:
-        command += ["--handlers", invocation.handlers]
-    limits = ["--budget", f"{seconds:.3f}", "--grace", str(_GRACE_SECONDS), "--concurrency", "1"]
-    return [*command, "process", *limits, "--last-chance", run_id]
+def _report(answer: bytes) -> RunReport | ChildRefused:
+    try:
+        return msgspec.json.decode(answer, type=RunReport)
+    except msgspec.DecodeError:
+        return ChildRefused()
 
 
-def _report(answer: bytes) -> RunReport:
-    """The counts of the child's report; its times are written for people and are left out."""
-    told = msgspec.json.decode(answer)
-    known = {name: told[name] for name in RunReport.__struct_fields__ if name in told}
-    return msgspec.convert({**known, "next_due_at": None}, RunReport)
+def shown_to_parent() -> Callable[[RunReport], None]:
+    """In the child: keep standard output for the report; what handlers print goes to stderr."""
+    report_to = os.dup(1)
+    os.dup2(2, 1)
+
+    def show(report: RunReport) -> None:
+        with contextlib.suppress(OSError):
+            os.write(report_to, msgspec.json.encode(report))
+
+    return show
 
 
-def end_with_parent() -> None:
-    """In the child: when the parent is gone, nobody could tell how this process ended."""
+def end_with_parent(watchdog: Watchdog) -> None:
+    """In the child: when the parent is gone, put the job back and end too."""
 
     def watch() -> None:
         with contextlib.suppress(OSError):
             while os.read(0, 1):
                 pass
-        os._exit(1)
+        watchdog.end_now()
 
     threading.Thread(target=watch, name="edgeq-parent-watch", daemon=True).start()

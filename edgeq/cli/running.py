@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from edgeq.cli.invocation import Invocation, open_queue, set_up_logging
-from edgeq.cli.isolation import Isolation, end_with_parent
+from edgeq.cli.isolation import Isolation, end_with_parent, shown_to_parent
 from edgeq.cli.report import show_report
 from edgeq.core.jobs import JobStatus
 from edgeq.core.runs import RunReport
@@ -32,16 +32,16 @@ _BAR_WIDTH = 30
 def run_process(invocation: Invocation, given: dict[str, Any], *, began: float) -> None:
     """Run once and print the report; the process ends in time, whatever handlers do."""
     set_up_logging(invocation.log_level)
-    report = asyncio.run(_run(invocation, given, began))
-    show_report(report_document(report), as_json=invocation.as_json)
+    asyncio.run(_run(invocation, given, began))
 
 
-async def _run(invocation: Invocation, given: dict[str, Any], began: float) -> RunReport:
+async def _run(invocation: Invocation, given: dict[str, Any], began: float) -> None:
     last_chance = given.pop("last_chance", None)
-    if last_chance is not None:
-        end_with_parent()
-    queue = open_queue(invocation, with_handlers=True)
-    isolation = Isolation(invocation)
+    show = shown_to_parent() if last_chance is not None else _shown(invocation)
+    isolation = Isolation(invocation, given)
+    # Nobody waits for a database longer than the run would have lasted.
+    patience = max(1.0, given.get("budget", 25) + given.get("grace", 5))
+    queue = open_queue(invocation, with_handlers=True, patience=patience)
     async with queue:
         run = queue.new_run(
             queue.limits(**given),
@@ -51,22 +51,29 @@ async def _run(invocation: Invocation, given: dict[str, Any], began: float) -> R
             last_chance=last_chance,
         )
         ending = _Ending(run, began)
-
-        def show(report: RunReport) -> None:
-            show_report(report_document(report), as_json=invocation.as_json)
-            _flush()
-
         watchdog = Watchdog(run, queue.store, seconds_left=ending.seconds_left, show=show)
+        if last_chance is not None:
+            end_with_parent(watchdog)
         with _signals(run, ending, watchdog, isolation):
             async with _progress_bar(queue, run):
                 report = await run.process()
+            watchdog.reported()
+            show(report)
         if run.has_leftovers():
             # asyncio.run would wait for tasks that swallow their cancellation.
             await queue.close()
-            show(report)
             os._exit(0)
-        watchdog.cancel()
-    return report
+    watchdog.cancel()
+
+
+def _shown(invocation: Invocation) -> Callable[[RunReport], None]:
+    def show(report: RunReport) -> None:
+        # Whoever was to read it may be gone; the jobs are done all the same.
+        with suppress(OSError, ValueError):
+            show_report(report_document(report), as_json=invocation.as_json)
+            sys.stdout.flush()
+
+    return show
 
 
 class _Ending:
@@ -139,9 +146,3 @@ async def _draw(done: Callable[[], int], total: int) -> None:
         bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
         click.echo(f"\r[{bar}] {done():,} of {total:,} jobs\x1b[K", nl=False, err=True)
         await asyncio.sleep(_BAR_SECONDS)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()

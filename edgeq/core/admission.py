@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgeq.core.durations import Histogram
@@ -59,3 +60,11 @@ def admit(
     early = is_first_claim or elapsed <= limits.budget / 10
     room = max(1, open_slots // 2) - long_running
     return AdmittedLong(room) if early and room > 0 else Deferred()
+
+
+def share(room: int, names: Sequence[str], turn: int) -> dict[str, int]:
+    """Divide one room among several, as evenly as it goes; who comes first changes by turn."""
+    if not names:
+        return {}
+    each, rest = divmod(room, len(names))
+    return {name: each + ((place - turn) % len(names) < rest) for place, name in enumerate(names)}

@@ -60,8 +60,8 @@ def first_id_at(ms: int) -> str:
     return uuid7(min(max(ms, 0), _LAST_MS), 0)
 
 
-def is_job_id(text: str) -> bool:
-    return _JOB_ID.fullmatch(text) is not None
+def is_job_id(text: object) -> bool:
+    return isinstance(text, str) and _JOB_ID.fullmatch(text) is not None
 
 
 def unique_key(tenant: str | None, type_name: str, key: str) -> str:

@@ -36,6 +36,21 @@ def claim_steps(
     return tuple(ClaimStep(lane, slots) for lane, slots in free.items() if slots > 0)
 
 
+def has_room(
+    lane: str,
+    concurrency: int,
+    reserved: Mapping[str, int],
+    running: Mapping[str, int],
+    *,
+    sparing: int = 0,
+) -> bool:
+    """Whether one more job of a lane may start, with `sparing` of the open slots left free."""
+    for step in claim_steps(concurrency, reserved, running):
+        if step.lane == lane or (step.lane is None and step.limit > sparing):
+            return True
+    return False
+
+
 def open_slots(concurrency: int, reserved: Mapping[str, int]) -> int:
     """How many slots take any lane."""
     return concurrency - sum(reserved.values())

@@ -70,7 +70,8 @@ def settle(outcome: Outcome, standing: Standing, *, now: int, unit: float) -> Se
     process, so it need not run alone any longer.
     """
     settlement = _settle(outcome, standing, now=now, unit=unit)
-    if settlement.status is S.PENDING and standing.cancel_requested:
+    would_go_on = settlement.status is S.PENDING or isinstance(outcome, Interrupted)
+    if would_go_on and standing.cancel_requested:
         # Cancelling a running job is a request: whatever would run it again ends it instead.
         return _moved(standing, S.CANCELLED, attempt_outcome="cancelled")
     return settlement

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from edgeq.core.backoff import ErrorClass
 
@@ -59,6 +60,9 @@ class Stopped:
 Outcome = Completed | Failed | NeedsReview | Snoozed | Interrupted | NotStarted | Stopped
 
 
+Delay = float | timedelta  # seconds
+
+
 class Skip:
     """Return it from a handler: there was nothing to do, and that is a success."""
 
@@ -85,7 +89,9 @@ class Review(Signal):
 class Retry(Signal):
     """Raise it to try again later; `after` (seconds) overrides delay, jitter and cap."""
 
-    def __init__(self, reason: str = "retry asked for", *, after: float | None = None) -> None:
+    def __init__(
+        self, reason: str = "retry asked for", *, after: float | timedelta | None = None
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.after = after
@@ -94,7 +100,9 @@ class Retry(Signal):
 class RateLimited(Retry):
     """Raise it when the other side said "too many requests"."""
 
-    def __init__(self, reason: str = "rate limited", *, after: float | None = None) -> None:
+    def __init__(
+        self, reason: str = "rate limited", *, after: float | timedelta | None = None
+    ) -> None:
         super().__init__(reason, after=after)
 
 
@@ -109,6 +117,6 @@ class Fail(Signal):
 class Snooze(Signal):
     """Raise it to put the job back for some seconds without counting an attempt."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"snoozed for {seconds:g} s")
+    def __init__(self, seconds: Delay) -> None:
+        super().__init__(f"snoozed for {seconds} s")
         self.seconds = seconds

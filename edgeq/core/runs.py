@@ -36,8 +36,8 @@ class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_jobs: int | None = None
 
     def __post_init__(self) -> None:
-        _at_least("budget", self.budget, 0)
-        _at_least("grace", self.grace, 0)
+        _at_least("budget", self.budget, 0, whole=False)
+        _at_least("grace", self.grace, 0, whole=False)
         _at_least("concurrency", self.concurrency, 1)
         _at_least("fast_slots", self.fast_slots, 0)
         for lane, slots in self.lane_slots.items():
@@ -61,9 +61,11 @@ class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
         return {lane: slots for lane, slots in reserved.items() if slots}
 
 
-def _at_least(name: str, value: float, lowest: float) -> None:
-    if not (lowest <= value < math.inf):
-        raise BadSetting(f"{name} must be a number of at least {lowest}, got {value!r}.")
+def _at_least(name: str, value: float, lowest: float, *, whole: bool = True) -> None:
+    kinds = int if whole else int | float
+    if isinstance(value, bool) or not isinstance(value, kinds) or not lowest <= value < math.inf:
+        kind = "a whole number" if whole else "a number"
+        raise BadSetting(f"{name} must be {kind} of at least {lowest}, got {value!r}.")
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):

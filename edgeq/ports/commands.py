@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from edgeq.core.durations import Histogram
 from edgeq.core.job_types import JobType, TypePolicy
@@ -39,6 +39,13 @@ class InsertJobs(Command[tuple[Inserted | Duplicate, ...]]):
     jobs: tuple[NewJob, ...]
 
 
+class Lock(NamedTuple):
+    """One claim of one job: a later claim of the same job has another fence."""
+
+    seq: int
+    fence: int
+
+
 @dataclass(frozen=True, slots=True)
 class Settled:
     """A running job that came to an end, named by the fence under which it was claimed."""
@@ -52,6 +59,10 @@ class Settled:
     outcome: Outcome
     unit: float
     children: tuple[NewJob, ...] = ()
+
+    @property
+    def lock(self) -> Lock:
+        return Lock(self.seq, self.fence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +127,35 @@ class Cycle(Command["CycleAnswer"]):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What an outcome made of a job: for the report and the log."""
+    """What became of a job, and by which outcome: a refused child turns success into failure."""
 
-    seq: int
+    lock: Lock
+    outcome: Outcome
     status: JobStatus
-    scheduled_for: int
-    error_class: str | None
+    error_class: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A job that a cycle moved though it was not this run's: taken back, or expired."""
+
+    job_id: str
+    type: str
+    before: JobStatus
+    after: JobStatus
+    attempt: int
+    error_class: str | None = None
+    error_message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CycleAnswer:
     applied: tuple[Applied, ...] = ()
-    lost: frozenset[int] = frozenset()
+    lost: frozenset[Lock] = frozenset()
     claimed: tuple[ClaimedJob, ...] = ()
     reclaimed: int = 0
+    moved: tuple[Moved, ...] = ()
     is_enabled: bool = True
-    types_version: int = 0
     suspect_is_due: bool = False
     last_chance_is_due: bool = False
 
@@ -151,7 +175,6 @@ class Held:
     fences: Mapping[int, int]
     cancel_requested: frozenset[int]
     is_enabled: bool
-    types_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +193,6 @@ class RunStart:
     types: tuple[JobType, ...]
     durations: Mapping[str, Histogram]
     config: Mapping[str, object]
-    types_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +208,15 @@ class FinishRun(Command[RunReport]):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRun(Command[int]):
-    """Put back all that a run still holds, because its process is about to end."""
+    """Put back what a run still holds, but for what still runs and will not stop."""
 
     run_id: str
     by_budget: bool
+    sparing: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class LoseRun(Command[tuple[Applied, ...]]):
+class LoseRun(Command[tuple[Moved, ...]]):
     """Take back what a run holds whose process was seen to die, as losses."""
 
     run_id: str

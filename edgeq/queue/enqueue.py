@@ -114,14 +114,15 @@ class Enqueueing(Parts):
         if not known.job_type.is_enabled:
             raise TypeDisabled(name)
         text, plain = self._encoded_input(job_type, input)
-        _check_priority(priority)
-        _check_texts(
+        check_priority(priority)
+        check_texts(
             idempotency_key=idempotency_key,
             tenant_id=tenant_id,
             correlation_id=correlation_id,
             reference_type=reference_type,
             reference_id=reference_id,
             parent_job_id=parent_job_id,
+            created_by=created_by,
         )
         for required in known.required_of_job:
             if {"tenant_id": tenant_id, "idempotency_key": idempotency_key}[required] is None:
@@ -150,7 +151,7 @@ class Enqueueing(Parts):
             request_hash=request_hash(json_text.canonical(plain)) if has_key else None,
             payload_version=_whole("payload_version", payload_version, 1) or known.policy.version,
             created_by=created_by,
-            expires_at=None if expires_at is None else _moment("expires_at", expires_at),
+            expires_at=None if expires_at is None else moment("expires_at", expires_at),
             result_ttl_ms=_positive_ms("result_ttl", result_ttl),
             replaces_duplicate=on_duplicate == "replace",
         )
@@ -183,7 +184,7 @@ class Enqueueing(Parts):
                 return Enqueued(job.id, job.status.value, duplicate=True, result=result)
 
 
-def _check_priority(priority: Any) -> None:
+def check_priority(priority: Any) -> None:
     is_whole = isinstance(priority, int) and not isinstance(priority, bool)
     if not is_whole or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
         raise InvalidInput.at(
@@ -193,7 +194,7 @@ def _check_priority(priority: Any) -> None:
         )
 
 
-def _check_texts(**texts: Any) -> None:
+def check_texts(**texts: Any) -> None:
     for name, value in texts.items():
         if value is not None and not (
             isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME and value.isprintable()
@@ -209,10 +210,10 @@ def _due_at(now: int, scheduled_for: Moment | None, delay: float | timedelta | N
         raise InvalidInput.at("delay", "and scheduled_for cannot both be given")
     if delay is not None:
         return now + _duration_ms("delay", delay)
-    return now if scheduled_for is None else _moment("scheduled_for", scheduled_for)
+    return now if scheduled_for is None else moment("scheduled_for", scheduled_for)
 
 
-def _moment(name: str, value: Moment) -> int:
+def moment(name: str, value: Moment) -> int:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise InvalidInput.at(name, "needs a time zone: use datetime.now(UTC) and the like")
@@ -228,6 +229,8 @@ def _moment(name: str, value: Moment) -> int:
 
 
 def _duration_ms(name: str, value: float | timedelta) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float | str | timedelta):
+        raise InvalidInput.at(name, f"must be seconds, got {value!r}")
     try:
         return parse_duration_ms(value)
     except BadSetting as wrong:

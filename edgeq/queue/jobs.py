@@ -25,7 +25,6 @@ from edgeq.ports.commands import (
     Actor,
     ApproveJob,
     CancelJob,
-    Command,
     DeleteJob,
     FailJob,
     NewInput,
@@ -46,8 +45,17 @@ from edgeq.ports.queries import (
     ListLogs,
     LogPage,
 )
-from edgeq.queue.enqueue import Enqueueing, JobTypeName, Moment, _check_priority, _moment
+from edgeq.queue.enqueue import (
+    Enqueueing,
+    JobTypeName,
+    Moment,
+    check_priority,
+    check_texts,
+    moment,
+)
 from edgeq.queue.type_directory import name_of
+
+_Move = RetryJob | ApproveJob | RejectJob | FailJob | ReleaseJob | UpdateJob
 
 
 class Jobs(Enqueueing):
@@ -57,8 +65,8 @@ class Jobs(Enqueueing):
         return self._shown(await self._stored(job_id))
 
     async def _stored(self, job_id: str) -> Job:
-        wanted = GetJobs((job_id,) if is_job_id(job_id) else ())
-        found = await self._store.read(wanted)
+        _refuse_no_id(job_id)
+        found = await self._store.read(GetJobs((job_id,)))
         if job_id not in found:
             raise JobNotFound(job_id)
         return found[job_id]
@@ -81,19 +89,21 @@ class Jobs(Enqueueing):
         self, *, limit: int = PAGE, cursor: str | None = None, **filters: Any
     ) -> JobPage:
         """A page of jobs, newest first; `next_cursor` of one page is the `cursor` of the next."""
-        query = ListJobs(_filter(filters), _page_size(limit), cursor)
+        query = ListJobs(_filter(filters), page_size(limit), cursor)
         page = await self._store.read(query)
         return JobPage(tuple(map(self._shown, page.items)), page.next_cursor)
 
     async def logs(self, job_id: str, *, limit: int = PAGE, cursor: str | None = None) -> LogPage:
         """A page of a job's log, oldest first."""
-        page = await self._store.read(ListLogs(job_id, _page_size(limit), cursor))
+        _refuse_no_id(job_id)
+        page = await self._store.read(ListLogs(job_id, page_size(limit), cursor))
         if not page.items:
             await self._stored(job_id)
         return page
 
     async def attempts(self, job_id: str) -> tuple[Attempt, ...]:
         """The attempts at a job that did not simply succeed, oldest first."""
+        _refuse_no_id(job_id)
         attempts = await self._store.read(ListAttempts(job_id))
         if not attempts:
             await self._stored(job_id)
@@ -119,6 +129,8 @@ class Jobs(Enqueueing):
         self, job_id: str, *, reason: str | None = None, actor: str = "library"
     ) -> str:
         """`cancelled`, `requested` (it runs; it is asked to stop), `ended` or `not_found`."""
+        if not is_job_id(job_id):
+            return "not_found"
         answer = await self._store.write(CancelJob(job_id, _actor(actor, reason)))
         if answer == "cancelled":
             job = await self.get(job_id)
@@ -166,6 +178,7 @@ class Jobs(Enqueueing):
         self, job_id: str, *, reason: str | None = None, actor: str = "library"
     ) -> None:
         """Delete a job that is not running, with its log."""
+        _refuse_no_id(job_id)
         await self._store.write(DeleteJob(job_id, _actor(actor, reason)))
 
     async def update(
@@ -180,14 +193,15 @@ class Jobs(Enqueueing):
     ) -> Job:
         """Change a job that is not running."""
         if priority is not None:
-            _check_priority(priority)
-        due = None if scheduled_for is None else _moment("scheduled_for", scheduled_for)
+            check_priority(priority)
+        due = None if scheduled_for is None else moment("scheduled_for", scheduled_for)
         new = None if input is None else await self._input_for(job_id, input)
         if priority is None and due is None and new is None:
             raise InvalidInput.at("$", "nothing to change: give priority, scheduled_for or input")
         return await self._moved(UpdateJob(job_id, _actor(actor, reason), priority, due, new))
 
-    async def _moved(self, command: Command[Job]) -> Job:
+    async def _moved(self, command: _Move) -> Job:
+        _refuse_no_id(command.job_id)
         job = await self._store.write(command)
         self._announce(JobMoved(job.id, job.type, None, job.status.value, job.attempt))
         return self._shown(job)
@@ -222,8 +236,15 @@ class Jobs(Enqueueing):
         return msgspec.structs.replace(job, output_data=None, error_message=None)
 
 
+def _refuse_no_id(job_id: object) -> None:
+    """What is not an id names no job, and need not be asked for."""
+    if not is_job_id(job_id):
+        raise JobNotFound(str(job_id))
+
+
 def _actor(name: str, reason: str | None) -> Actor:
-    return Actor(name, None if reason is None else safe_message(reason))
+    check_texts(actor=name)
+    return Actor(name, None if reason is None else safe_message(str(reason)))
 
 
 def _filter(filters: dict[str, Any]) -> JobFilter:
@@ -244,11 +265,11 @@ def _filter(filters: dict[str, Any]) -> JobFilter:
             raise InvalidInput.at(name, fault)
     for name in ("created_after", "created_before"):
         if name in given:
-            given[name] = _moment(name, given[name])
+            given[name] = moment(name, given[name])
     return JobFilter(**given)
 
 
-def _page_size(limit: int) -> int:
-    if not 1 <= limit <= LARGEST_PAGE:
+def page_size(limit: int) -> int:
+    if limit not in range(1, LARGEST_PAGE + 1):
         raise InvalidInput.at("limit", f"must be from 1 to {LARGEST_PAGE}, got {limit}")
     return limit

@@ -66,7 +66,11 @@ class TypeDirectory:
 
 
 def name_of(job_type: str | AnyHandler) -> str:
-    return job_type.name if isinstance(job_type, Handler) else job_type
+    if isinstance(job_type, Handler):
+        return job_type.name
+    if not isinstance(job_type, str):
+        raise InvalidInput.at("type", f"must be the name of a job type, got {job_type!r}")
+    return job_type
 
 
 class _Known:

@@ -21,7 +21,7 @@ from edgeq.ports.queries import (
     RunRow,
     Stats,
 )
-from edgeq.queue.jobs import Jobs, _page_size
+from edgeq.queue.jobs import Jobs, page_size
 
 
 class Types(Jobs):
@@ -93,7 +93,7 @@ class Types(Jobs):
 
     async def runs(self, *, limit: int = PAGE) -> tuple[RunRow, ...]:
         """The newest runs first; idle ticks share one row."""
-        return await self._store.read(ListRuns(_page_size(limit)))
+        return await self._store.read(ListRuns(page_size(limit)))
 
     async def stats(self) -> Stats:
         """Counts by type and state, exact up to 10,000, and how long jobs take."""

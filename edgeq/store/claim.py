@@ -12,7 +12,7 @@ from edgeq.core.job_types import JobType
 from edgeq.core.jobs import HIGHEST_PRIORITY, ClaimedJob, JobStatus
 from edgeq.core.lanes import ClaimStep
 from edgeq.core.suspects import LAST_CHANCE
-from edgeq.ports.commands import Claim, ClaimableType
+from edgeq.ports.commands import Claim, ClaimableType, Moved
 from edgeq.store import jobs_sql
 from edgeq.store.session import Row, Transaction
 from edgeq.store.tables import LISTED, READY, SUSPECT, jobs
@@ -237,8 +237,10 @@ class Selection:
         return True
 
 
-def claim_jobs(tx: Transaction, run_id: str, lock_until: int, claim: Claim) -> list[ClaimedJob]:
-    """Lock the jobs that a run shall work on next."""
+def claim_jobs(
+    tx: Transaction, run_id: str, lock_until: int, claim: Claim
+) -> tuple[list[ClaimedJob], list[Moved]]:
+    """Lock the jobs that a run shall work on next; answers them, and what had expired."""
     selection = Selection(tx, claim)
     if claim.wants in ("suspect", "last_chance"):
         selection.fill(ClaimStep(None, 1), index=SUSPECT)
@@ -247,12 +249,12 @@ def claim_jobs(tx: Transaction, run_id: str, lock_until: int, claim: Claim) -> l
             selection.fill(step)
         if claim.ahead > 0:
             selection.fill(ClaimStep(None, claim.ahead), ahead=True)
-    _cancel_expired(tx, selection.expired)
+    expired = _cancel_expired(tx, selection.expired)
     _lock(tx, run_id, lock_until, selection.picked)
     if claim.wants == "last_chance":
         for job in selection.picked:
             tx.change(_ISOLATE, at_seq=job.seq)
-    return selection.picked
+    return selection.picked, expired
 
 
 _ANY_SUSPECT = (
@@ -315,12 +317,13 @@ def _lock(tx: Transaction, run_id: str, lock_until: int, picked: list[ClaimedJob
         jobs_sql.tell(tx, job, "processing", JobStatus.PROCESSING)
 
 
-def _cancel_expired(tx: Transaction, expired: list[ClaimedJob]) -> None:
+def _cancel_expired(tx: Transaction, expired: list[ClaimedJob]) -> list[Moved]:
     """A job past its `expires_at` is cancelled instead of run."""
     for job in expired:
         ttl = tx.types.by_name[job.type].policy.result_ttl_ms
         tx.change(_EXPIRE, at_seq=job.seq, at_fence=job.fence - 1, now=tx.now, result_ttl_ms=ttl)
         jobs_sql.tell(tx, job, "cancelled", JobStatus.CANCELLED)
+    return [jobs_sql.moved(job, JobStatus.CANCELLED) for job in expired]
 
 
 def _claimed(row: Row, stored: JobType, *, ahead: bool) -> ClaimedJob:

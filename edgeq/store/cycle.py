@@ -8,7 +8,7 @@ from sqlalchemy import Select, bindparam, literal_column, null, select, update
 
 from edgeq.core.jobs import ClaimedJob, Job, JobStatus
 from edgeq.core.moves import lose
-from edgeq.ports.commands import Cycle, CycleAnswer, ExtendLocks, Held
+from edgeq.ports.commands import Cycle, CycleAnswer, ExtendLocks, Held, Moved
 from edgeq.store import jobs_sql, settle, system_sql
 from edgeq.store.claim import claim_jobs, suspects_due
 from edgeq.store.session import Transaction
@@ -64,43 +64,48 @@ def run_cycle(tx: Transaction, cycle: Cycle) -> CycleAnswer:
     lost = settle.record_notes(tx, cycle.run_id, cycle.notes, cycle.progress)
     applied, lost_outcomes = settle.record_outcomes(tx, cycle.run_id, cycle.settled)
     is_enabled = system_sql.is_enabled(tx.config)
-    reclaimed = 0
+    taken_back: list[Moved] = []
+    expired: list[Moved] = []
     claimed: list[ClaimedJob] = []
     suspect = last_chance = False
     if cycle.claim is not None and is_enabled:
         if cycle.takes_back:
-            reclaimed = take_back(tx)
-        claimed = claim_jobs(tx, cycle.run_id, cycle.lock_until, cycle.claim)
+            taken_back = take_back(tx)
+        claimed, expired = claim_jobs(tx, cycle.run_id, cycle.lock_until, cycle.claim)
         suspect, last_chance = suspects_due(tx, cycle.claim)
     return CycleAnswer(
         applied=tuple(applied),
         lost=frozenset(lost | lost_outcomes),
         claimed=tuple(claimed),
-        reclaimed=reclaimed,
+        reclaimed=len(taken_back),
+        moved=(*taken_back, *expired),
         is_enabled=is_enabled,
-        types_version=tx.types.version,
         suspect_is_due=suspect,
         last_chance_is_due=last_chance,
     )
 
 
-def take_back(tx: Transaction) -> int:
-    """Free a bounded number of jobs whose process died; answers how many."""
+def take_back(tx: Transaction) -> list[Moved]:
+    """Free a bounded number of jobs whose process died; answers which."""
     longest = tx.row(_LONGEST_LOCK)
     if longest is None:
-        return 0
+        return []
     latest = tx.now + LOCK_LIFE_MS + _MARGIN_MS
     if longest[0] > latest:
         tx.change(_SHORTEN, latest=latest)
-    expired = tx.rows(_EXPIRED, now=tx.now)
-    for seq, claimed_ahead, is_isolated in expired:
-        job = _read(tx, seq)
-        if claimed_ahead == 1 and job.cancel_requested_at is None:
-            _put_back_unstarted(tx, job)
-        else:
-            lost = lose(settle.standing_of(tx, job), was_isolated=bool(is_isolated))
-            settle.apply(tx, job, lost, None)
-    return len(expired)
+    return [
+        _taken_back(tx, _read(tx, seq), claimed_ahead=claimed_ahead, is_isolated=is_isolated)
+        for seq, claimed_ahead, is_isolated in tx.rows(_EXPIRED, now=tx.now)
+    ]
+
+
+def _taken_back(tx: Transaction, job: Job, *, claimed_ahead: int, is_isolated: int) -> Moved:
+    if claimed_ahead == 1 and job.cancel_requested_at is None:
+        _put_back_unstarted(tx, job)
+        return jobs_sql.moved(job, JobStatus.PENDING)
+    lost = lose(settle.standing_of(tx, job), was_isolated=bool(is_isolated))
+    settle.apply(tx, job, lost, None)
+    return jobs_sql.moved(job, lost.status, lost.error_class, lost.error_message)
 
 
 def _put_back_unstarted(tx: Transaction, job: Job) -> None:
@@ -119,5 +124,7 @@ def _read(tx: Transaction, seq: int) -> Job:
 
 
 def extend_locks(tx: Transaction, command: ExtendLocks) -> Held:
-    tx.change(_EXTEND, run_id=command.run_id, lock_until=command.lock_until)
+    # Whoever waited long for the gate asked for a time that may be over by now.
+    until = max(command.lock_until, tx.now + LOCK_LIFE_MS // 3)
+    tx.change(_EXTEND, run_id=command.run_id, lock_until=until)
     return jobs_sql.held_by(tx, command.run_id)

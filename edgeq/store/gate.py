@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgeq.errors import StoreReadOnly, StoreUnavailable
+from edgeq.errors import StoreBusy, StoreReadOnly, StoreUnavailable
+
+PATIENCE_SECONDS = 30.0
 
 
 class Gate:
@@ -32,15 +35,33 @@ class Gate:
             raise StoreUnavailable(f"{self.path} cannot be opened: {failed.strerror}.") from failed
 
     def acquire(self) -> None:
+        """Wait as long as it takes: for the writer's thread, whose callers have a deadline."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        self._sign()
+
+    def acquire_within(self, seconds: float) -> None:
+        """Wait in turn, but not for ever; StoreBusy names who holds it."""
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # flock has no time limit, and asking again and again would lose to those who wait.
+            waiter = _Waiter(self._descriptor)
+            if not waiter.wait(seconds):
+                raise StoreBusy(
+                    f"The database was held for more than {seconds:g} s by process "
+                    f"{self.holder()}. If that process is stopped or hangs, end it."
+                ) from None
+        self._sign()
+
+    def _sign(self) -> None:
         os.pwrite(self._descriptor, b"%-12d" % os.getpid(), 0)
 
     def release(self) -> None:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        self.acquire()
+    def held(self, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
+        self.acquire_within(patience)
         try:
             yield
         finally:
@@ -51,4 +72,28 @@ class Gate:
         return os.pread(self._descriptor, 12, 0).decode("ascii", "replace").strip() or "unknown"
 
     def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class _Waiter:
+    """A thread that waits for the lock on behalf of somebody who may give up."""
+
+    def __init__(self, descriptor: int) -> None:
+        # The same lock by another number: it stays valid if the owner closes its own.
+        self._descriptor = os.dup(descriptor)
+        self._got_it = threading.Event()
+        self._decided = threading.Lock()
+        threading.Thread(target=self._live, name="edgeq-gate", daemon=True).start()
+
+    def wait(self, seconds: float) -> bool:
+        """True when the lock is ours; after False it is let go as soon as it comes."""
+        if self._got_it.wait(seconds):
+            return True
+        return not self._decided.acquire(blocking=False)
+
+    def _live(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        if not self._decided.acquire(blocking=False):
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self._got_it.set()
         os.close(self._descriptor)

@@ -10,7 +10,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from edgeq.core.jobs import ClaimedJob, Job, JobStatus
 from edgeq.errors import JobNotFound
-from edgeq.ports.commands import Held
+from edgeq.ports.commands import Held, Moved
 from edgeq.ports.queries import Change
 from edgeq.store import system_sql
 from edgeq.store.session import Row, Transaction
@@ -84,6 +84,16 @@ def move(tx: Transaction, job: Job, event: str, **values: Any) -> Job:
     return after
 
 
+def moved(
+    job: Job | ClaimedJob,
+    after: JobStatus,
+    error_class: str | None = None,
+    error_message: str | None = None,
+) -> Moved:
+    before = job.status if isinstance(job, Job) else JobStatus.PENDING
+    return Moved(job.id, job.type, before, after, job.attempt, error_class, error_message)
+
+
 UNLOCKED: dict[str, None] = {"locked_at": None, "locked_by": None, "lock_expires_at": None}
 
 
@@ -132,5 +142,4 @@ def held_by(tx: Transaction, run_id: str) -> Held:
         fences={seq: fence for seq, fence, _ in rows},
         cancel_requested=frozenset(seq for seq, _, asked_at in rows if asked_at is not None),
         is_enabled=system_sql.is_enabled(tx.config),
-        types_version=tx.types.version,
     )

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 from edgeq.errors import EdgeqError, MigrationFailed, NewerSchema
-from edgeq.store.gate import Gate
+from edgeq.store.gate import PATIENCE_SECONDS, Gate
 from edgeq.store.sqlite_file import APPLICATION_ID, connect, in_our_words
 
 # Known here so that a database that is up to date costs one SELECT and no import of Alembic.
@@ -16,11 +16,11 @@ REVISIONS = ("0001",)
 HEAD = REVISIONS[-1]
 
 
-def bring_up_to_date(path: Path, gate: Gate) -> bool:
+def bring_up_to_date(path: Path, gate: Gate, patience: float = PATIENCE_SECONDS) -> bool:
     """Create or migrate the schema if it is behind; True if this process did it."""
     # Through the gate from the first look on: whoever closes the last connection of a file
     # checkpoints it, and of several processes that find an old version only one may migrate.
-    with gate.held():
+    with gate.held(patience):
         if is_current(path):
             return False
         _prepare_new_file(path)

@@ -16,9 +16,9 @@ from edgeq.core.moves import settle as settled_as
 from edgeq.core.outcomes import Interrupted, NotStarted
 from edgeq.core.runs import RunReport, Stop
 from edgeq.ports.commands import (
-    Applied,
     FinishRun,
     LoseRun,
+    Moved,
     ReleaseRun,
     RunStart,
     StartRun,
@@ -144,7 +144,6 @@ def start(tx: Transaction, command: StartRun) -> RunStart:
         types=tuple(tx.types.by_name.values()),
         durations=read_durations(tx),
         config=tx.config,
-        types_version=tx.types.version,
     )
 
 
@@ -173,28 +172,29 @@ def release(tx: Transaction, command: ReleaseRun) -> int:
 
     Answers how many were put back in all: the run and its watchdog may both have asked.
     """
-    rows = tx.rows(_READ_HELD, run_id=command.run_id)
-    for row in rows:
-        job = jobs_sql.job_from(row)
+    held = map(jobs_sql.job_from, tx.rows(_READ_HELD, run_id=command.run_id))
+    released = [job for job in held if job.seq not in command.sparing]
+    for job in released:
         ahead = tx.row(_CLAIMED_AHEAD, seq=job.seq)
         never_began = ahead is not None and ahead[0] == 1
         outcome = NotStarted() if never_began else Interrupted(by_budget=command.by_budget)
         standing = settle.standing_of(tx, job)
         settlement = settled_as(outcome, standing, now=tx.now, unit=0.0)
         settle.apply(tx, job, settlement, command.run_id)
-    tx.change(_COUNT_PUT_BACK, run_id=command.run_id, more=len(rows))
+    tx.change(_COUNT_PUT_BACK, run_id=command.run_id, more=len(released))
     counted = tx.row(_PUT_BACK, run_id=command.run_id)
-    return len(rows) if counted is None else counted[0]
+    return len(released) if counted is None else counted[0]
 
 
-def lose_run(tx: Transaction, command: LoseRun) -> tuple[Applied, ...]:
+def lose_run(tx: Transaction, command: LoseRun) -> tuple[Moved, ...]:
     """The process of a run was seen to die: what it held is lost at once, and counts."""
-    applied = []
+    moved = []
     for row in tx.rows(_READ_HELD, run_id=command.run_id):
         job = jobs_sql.job_from(row)
-        after = settle.apply(tx, job, lose(settle.standing_of(tx, job)), command.run_id)
-        applied.append(Applied(job.seq, after.status, after.scheduled_for, after.error_class))
-    return tuple(applied)
+        lost = lose(settle.standing_of(tx, job))
+        settle.apply(tx, job, lost, command.run_id)
+        moved.append(jobs_sql.moved(job, lost.status, lost.error_class, lost.error_message))
+    return tuple(moved)
 
 
 def read_durations(reader: Reader, step: str = "") -> Mapping[str, Histogram]:

@@ -14,7 +14,7 @@ from edgeq.core.moves import Settlement, Standing, settle
 from edgeq.core.outcomes import Completed, Failed, Outcome
 from edgeq.core.redaction import safe_message
 from edgeq.errors import EdgeqError, StoreError
-from edgeq.ports.commands import Applied, Note, Progress, Settled
+from edgeq.ports.commands import Applied, Lock, Note, Progress, Settled
 from edgeq.ports.queries import Change
 from edgeq.store import insert as job_insert
 from edgeq.store import jobs_sql
@@ -91,12 +91,12 @@ _ADD_LETTER = insert(dead_letters).values(
 
 def record_notes(
     tx: Transaction, run_id: str, notes: tuple[Note, ...], progress: tuple[Progress, ...]
-) -> set[int]:
+) -> set[Lock]:
     """Write buffered log lines and progress; answers with the jobs that are no longer ours."""
-    lost = set()
+    lost: set[Lock] = set()
     for note in notes:
         if not tx.change(_LOG, **_log_row(note, run_id)):
-            lost.add(note.seq)
+            lost.add(Lock(note.seq, note.fence))
     for step in progress:
         written = tx.change(
             _PROGRESS,
@@ -107,7 +107,7 @@ def record_notes(
             now=tx.now,
         )
         if not written:
-            lost.add(step.seq)
+            lost.add(Lock(step.seq, step.fence))
             continue
         for row in tx.rows(jobs_sql.READ_BY_SEQ, seq=step.seq):
             jobs_sql.tell(tx, jobs_sql.job_from(row), "progress", JobStatus.PROCESSING)
@@ -132,7 +132,7 @@ def _log_row(note: Note, run_id: str) -> dict[str, Any]:
 
 def record_outcomes(
     tx: Transaction, run_id: str, settled: tuple[Settled, ...]
-) -> tuple[list[Applied], set[int]]:
+) -> tuple[list[Applied], set[Lock]]:
     """Settle what ended; answers what was applied, and which jobs were no longer ours."""
     plain = [s for s in settled if isinstance(s.outcome, Completed) and not s.children]
     applied, lost = _complete_all(tx, plain)
@@ -141,13 +141,13 @@ def record_outcomes(
             continue
         one = _settle_one(tx, run_id, each)
         if one is None:
-            lost.add(each.seq)
+            lost.add(each.lock)
         else:
             applied.append(one)
     return applied, lost
 
 
-def _complete_all(tx: Transaction, settled: list[Settled]) -> tuple[list[Applied], set[int]]:
+def _complete_all(tx: Transaction, settled: list[Settled]) -> tuple[list[Applied], set[Lock]]:
     """The common case in one go; only when a fence did not hold is each asked by itself."""
     if not settled:
         return [], set()
@@ -159,11 +159,10 @@ def _complete_all(tx: Transaction, settled: list[Settled]) -> tuple[list[Applied
     else:
         savepoint.undo()
         kept = [s for s, row in zip(settled, rows, strict=True) if tx.change(_COMPLETE, **row)]
-    held = {each.seq for each in kept}
     for each in kept:
         tx.tell(_change(each, JobStatus.COMPLETED, "completed"))
-    applied = [Applied(each.seq, JobStatus.COMPLETED, 0, None) for each in kept]
-    return applied, {each.seq for each in settled} - held
+    applied = [Applied(each.lock, each.outcome, JobStatus.COMPLETED) for each in kept]
+    return applied, {each.lock for each in settled} - {each.lock for each in applied}
 
 
 def _completion(tx: Transaction, each: Settled) -> dict[str, Any]:
@@ -190,7 +189,7 @@ def _settle_one(tx: Transaction, run_id: str, each: Settled) -> Applied | None:
     outcome = _with_children(tx, each)
     settlement = settle(outcome, standing_of(tx, job), now=tx.now, unit=each.unit)
     apply(tx, job, settlement, run_id)
-    return Applied(job.seq, settlement.status, settlement.scheduled_for, settlement.error_class)
+    return Applied(each.lock, outcome, settlement.status, settlement.error_class)
 
 
 def _with_children(tx: Transaction, each: Settled) -> Outcome:

@@ -15,8 +15,9 @@ from edgeq.ports.clock import Clock
 from edgeq.ports.commands import Command
 from edgeq.ports.queries import Query
 from edgeq.ports.store import LockWatch
+from edgeq.store.beside_loop import in_thread
 from edgeq.store.executors import EXECUTORS
-from edgeq.store.gate import Gate
+from edgeq.store.gate import PATIENCE_SECONDS, Gate
 from edgeq.store.migrate import bring_up_to_date
 from edgeq.store.sqlite_file import MEMORY, connect, create_if_missing, path_of
 from edgeq.store.sqlite_session import SqliteSession
@@ -31,9 +32,17 @@ T = TypeVar("T")
 class SqliteStore:
     """Jobs in one file. Any number of processes on one machine may have it open."""
 
-    def __init__(self, url: str, clock: Clock, *, durable: bool = True) -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: Clock,
+        *,
+        durable: bool = True,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
         self._clock = clock
         self._durable = durable
+        self._patience = patience
         self._temporary: Path | None = None
         self._is_temporary = url == f"sqlite:///{MEMORY}"
         self.path = Path(MEMORY) if self._is_temporary else path_of(url)
@@ -45,7 +54,7 @@ class SqliteStore:
         return self._clock.now()
 
     async def open(self) -> None:
-        await asyncio.to_thread(self.open_blocking)
+        await in_thread(self.open_blocking, if_abandoned=self.close_blocking)
 
     def open_blocking(self) -> None:
         """Create or migrate the file if needed, and start the writing thread."""
@@ -59,6 +68,7 @@ class SqliteStore:
             EXECUTORS,
             describe_holder=lambda: self._gate.holder() if self._gate else "unknown",
             elapsed=self._clock.elapsed,
+            patience=self._patience,
         )
         writer.open()
         self._writer = writer
@@ -71,7 +81,7 @@ class SqliteStore:
         if self._readers is not None:
             await self._readers.close()
             self._readers = None
-        await asyncio.to_thread(self.close_blocking)
+        await in_thread(self.close_blocking)
 
     def close_blocking(self) -> None:
         if self._writer is not None:
@@ -102,7 +112,7 @@ class SqliteStore:
         create_if_missing(self.path)
         self._gate = gate = Gate(self.path)
         try:
-            bring_up_to_date(self.path, gate)
+            bring_up_to_date(self.path, gate, self._patience)
             connection: sqlite3.Connection = connect(self.path, durable=self._durable)
             return SqliteSession(connection, self.path, gate, self._clock.now)
         except BaseException:

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.sql.expression import Executable
 
-from edgeq.errors import StoreUnavailable
+from edgeq.errors import StoreBusy, StoreUnavailable
 from edgeq.ports.clock import Clock
 from edgeq.ports.queries import Query
 from edgeq.store.gate import Gate
@@ -20,6 +20,7 @@ from edgeq.store.prepared import IndexedByCompiler
 from edgeq.store.reads import ANSWERS
 from edgeq.store.session import Row
 from edgeq.store.sqlite_file import READER_PRAGMAS, translated
+from edgeq.store.sqlite_session import CLOSING_SECONDS
 
 T = TypeVar("T")
 _CONNECTIONS = 4
@@ -70,8 +71,10 @@ class SqliteReaders:
         """Through the gate: the last connection to a file checkpoints when it closes."""
         gate = Gate(self._path)
         try:
-            await asyncio.to_thread(gate.acquire)
+            await asyncio.to_thread(gate.acquire_within, CLOSING_SECONDS)
             await self._engine.dispose()
+        except StoreBusy:
+            await self._engine.dispose(close=False)
         finally:
             gate.close()
 

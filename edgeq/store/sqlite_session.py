@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from sqlalchemy.sql.expression import Executable
 
-from edgeq.errors import NewerSchema, StoreFrozen, StoreMoved
+from edgeq.errors import NewerSchema, StoreBusy, StoreFrozen, StoreMoved
 from edgeq.ports.queries import Change
 from edgeq.store import system_sql, types_sql
 from edgeq.store.gate import Gate
@@ -23,6 +23,7 @@ from edgeq.store.tables import GuardMode
 
 SCHEMA_VERSION = 1
 FEED_KEPT_MS = 3_600_000
+CLOSING_SECONDS = 5.0
 _TRIM_EVERY = 64
 _BUSY_TRIES = 50
 
@@ -96,7 +97,9 @@ class SqliteSession:
 
     def close(self) -> None:
         # The last connection to close checkpoints, and every checkpoint goes through the gate.
-        with self._gate.held():
+        # If that is held for too long, the connection is left to the end of the process, which
+        # closes it without one.
+        with contextlib.suppress(StoreBusy), self._gate.held(CLOSING_SECONDS):
             self._connection.close()
         self._gate.close()
 

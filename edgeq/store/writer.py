@@ -18,6 +18,7 @@ from edgeq.errors import (
     WriterHeld,
 )
 from edgeq.ports.commands import Command, InsertJobs
+from edgeq.store.gate import PATIENCE_SECONDS
 from edgeq.store.lock_watches import LockWatches
 from edgeq.store.session import Session, Transaction
 from edgeq.store.units import AwaitedUnit, BlockingUnit, Unit, deliver_all
@@ -26,7 +27,6 @@ T = TypeVar("T")
 Executor = Callable[[Transaction, Any], Any]
 
 GROUP_AT_MOST = 500
-PATIENCE_SECONDS = 30.0
 _log = logging.getLogger("edgeq.store")
 
 
@@ -40,7 +40,9 @@ class Writer:
         *,
         describe_holder: Callable[[], str],
         elapsed: Callable[[], float],
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
+        self._patience = patience
         self._open_session = open_session
         self._executors = executors
         self._describe_holder = describe_holder
@@ -79,7 +81,7 @@ class Writer:
         loop = asyncio.get_running_loop()
         unit = AwaitedUnit(command, loop)
         self._hand_in(unit)
-        timer = loop.call_later(PATIENCE_SECONDS, unit.give_up, self._busy)
+        timer = loop.call_later(self._patience, unit.give_up, self._busy)
         try:
             return await unit.reply  # type: ignore[no-any-return]
         finally:
@@ -88,7 +90,7 @@ class Writer:
     def write_blocking(self, command: Command[T], timeout: float | None = None) -> T:
         unit = BlockingUnit(command)
         self._hand_in(unit)
-        patience = PATIENCE_SECONDS if timeout is None else timeout
+        patience = self._patience if timeout is None else timeout
         return unit.wait(patience, lambda: self._busy(patience))
 
     def _hand_in(self, unit: Unit[Any]) -> None:
@@ -102,9 +104,9 @@ class Writer:
                 raise StoreClosed("This queue is closed. Open it with `async with Queue(...)`.")
             self._waiting.put(unit)
 
-    def _busy(self, patience: float = PATIENCE_SECONDS) -> StoreBusy:
+    def _busy(self, patience: float | None = None) -> StoreBusy:
         return StoreBusy(
-            f"The database was held for more than {patience:g} s by process "
+            f"The database was held for more than {patience or self._patience:g} s by process "
             f"{self._describe_holder()}. If that process is stopped or hangs, end it; nothing of "
             "this call was stored."
         )

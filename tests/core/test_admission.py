@@ -3,7 +3,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeq.core.admission import Admitted, AdmittedLong, Deferred, Verdict, admit, seconds_needed
+from edgeq.core.admission import (
+    Admitted,
+    AdmittedLong,
+    Deferred,
+    Verdict,
+    admit,
+    seconds_needed,
+    share,
+)
 from edgeq.core.durations import Histogram
 from edgeq.core.runs import RunLimits
 
@@ -64,3 +72,21 @@ def test_what_is_admitted_as_fitting_fits(seconds: float, elapsed: float, slots:
     verdict = _admit(durations, elapsed=elapsed, open_slots=slots)
     if verdict == Admitted():
         assert elapsed + seconds_needed(durations, LIMITS) <= LIMITS.seconds
+
+
+@given(st.integers(0, 20), st.lists(st.text(), unique=True, max_size=6), st.integers(0, 50))
+def test_a_room_is_shared_evenly_and_wholly(room: int, names: list[str], turn: int) -> None:
+    shares = share(room, names, turn)
+    assert sum(shares.values()) == (room if names else 0)
+    assert max(shares.values(), default=0) - min(shares.values(), default=0) <= 1
+
+
+def test_who_gets_the_rest_of_a_room_changes_by_turn() -> None:
+    assert [share(1, ["a", "b"], turn) for turn in (0, 1)] == [{"a": 1, "b": 0}, {"a": 0, "b": 1}]
+
+
+def test_work_that_fits_a_whole_run_is_not_deferred_by_every_run() -> None:
+    nearly_all = _took(29)
+    if seconds_needed(nearly_all, LIMITS) <= LIMITS.seconds:
+        assert _admit(nearly_all, elapsed=2, is_first_claim=True) != Deferred()
+    assert _admit(_took(2.5), elapsed=2, is_first_claim=True) == Admitted()

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeq.core.durations import Histogram
-from edgeq.core.lanes import ClaimStep, claim_steps, claims_ahead, open_slots
+from edgeq.core.lanes import ClaimStep, claim_steps, claims_ahead, has_room, open_slots
 
 lanes = st.sampled_from(["fast", "general", "mail"])
 
@@ -64,3 +64,11 @@ def test_only_short_and_well_known_types_are_claimed_ahead() -> None:
 
 def test_a_limited_type_is_never_claimed_ahead() -> None:
     assert not claims_ahead(_took(1, 50), is_limited=True)
+
+
+def test_one_more_job_has_room_in_its_own_slots_or_in_the_open_ones() -> None:
+    full = {"general": 5}
+    assert has_room("fast", 8, {"fast": 3}, full)
+    assert not has_room("general", 8, {"fast": 3}, full)
+    assert has_room("general", 8, {"fast": 3}, {"general": 4})
+    assert not has_room("general", 8, {"fast": 3}, {"general": 4}, sparing=1)

@@ -143,6 +143,12 @@ def test_too_many_interruptions_fail_the_job_as_over_its_budget() -> None:
     )
 
 
+def test_an_interruption_after_a_cancel_request_is_cancelled_even_at_the_limit() -> None:
+    worn = replace(STANDING, interruptions=20, cancel_requested=True)
+    settled = settle(Interrupted(by_budget=True), worn, now=NOW, unit=0)
+    assert settled.status is JobStatus.CANCELLED
+
+
 def test_a_snooze_counts_nothing() -> None:
     settled = settle(Snoozed(250), STANDING, now=NOW, unit=0)
     assert (settled.status, settled.scheduled_for) == (JobStatus.PENDING, NOW + 250)

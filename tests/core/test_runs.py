@@ -21,10 +21,13 @@ from edgeq.errors import BadSetting
         {"fast_slots": -1},
         {"lane_slots": {"slow": -1}},
         {"max_jobs": 0},
+        {"max_jobs": 1.5},
+        {"concurrency": True},
+        {"budget": "1"},
     ],
 )
-def test_limits_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(BadSetting, match="must be a number of at least"):
+def test_limits_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(BadSetting, match=r"must be a (whole )?number of at least"):
         RunLimits(**wrong)  # type: ignore[arg-type]
 
 

@@ -168,6 +168,8 @@ async def test_an_input_that_does_not_fit_is_refused_with_path_and_reason(
         {"scheduled_for": 1, "delay": 1},
         {"delay": -1},
         {"delay": "soon"},
+        {"delay": [1]},
+        {"created_by": "\ud800"},
         {"result_ttl": 0},
         {"timeout": -5},
         {"max_retries": -1},
@@ -185,6 +187,12 @@ async def test_a_field_of_the_job_that_makes_no_sense_is_refused(options: dict[s
         with pytest.raises(InvalidInput):
             await queue.enqueue("mail", {"to": "a"}, **options)
         assert (await queue.list()).items == ()
+
+
+async def test_a_type_is_a_name_or_a_handler() -> None:
+    async with queue_for_test(HANDLERS) as queue:
+        with pytest.raises(InvalidInput, match="type"):
+            await queue.enqueue(None, {})  # type: ignore[arg-type]
 
 
 async def test_an_unknown_type_is_refused_with_the_nearest_name() -> None:

@@ -225,3 +225,26 @@ async def test_the_log_of_a_missing_job_is_not_an_empty_one() -> None:
         for ask in (queue.logs, queue.attempts):
             with pytest.raises(JobNotFound):
                 await ask(MISSING)
+
+
+@pytest.mark.parametrize("nonsense", ["\ud800", "", "x' OR 1=1", None])
+async def test_what_is_not_an_id_names_no_job(nonsense: Any) -> None:
+    async with queue_for_test(HANDLERS) as queue:
+        assert await queue.cancel(nonsense) == "not_found"
+        for act in (
+            queue.get(nonsense),
+            queue.logs(nonsense),
+            queue.attempts(nonsense),
+            queue.retry(nonsense),
+            queue.release(nonsense),
+            queue.delete(nonsense),
+        ):
+            with pytest.raises(JobNotFound):
+                await act
+
+
+async def test_an_actor_has_to_have_a_name() -> None:
+    async with queue_for_test(HANDLERS) as queue:
+        job_id = (await queue.enqueue("echo", {})).job_id
+        with pytest.raises(InvalidInput, match="actor"):
+            await queue.cancel(job_id, actor="")

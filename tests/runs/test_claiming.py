@@ -210,3 +210,86 @@ async def test_every_transition_is_announced() -> None:
         await queue.process_jobs()
     moves = [(e.before, e.after) for e in seen.of(JobMoved) if e.job_id == job_id]
     assert moves == [(None, "pending"), ("pending", "processing"), ("processing", "completed")]
+
+
+async def test_jobs_claimed_ahead_respect_lanes_and_concurrency() -> None:
+    at_once: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+
+    async def work(lane: str, n: int) -> None:
+        at_once[lane] += 1
+        most[lane] = max(most[lane], at_once[lane])
+        most["all"] = max(most["all"], at_once["general"] + at_once["fast"])
+        await asyncio.sleep(0.02 if n > 30 else 0)
+        at_once[lane] -= 1
+
+    @handler("slow")
+    async def slow(ctx: Context, input: dict[str, Any]) -> None:
+        await work("general", input["n"])
+
+    @handler("quick", lane="fast")
+    async def quick(ctx: Context, input: dict[str, Any]) -> None:
+        await work("fast", input["n"])
+
+    async with queue_for_test([slow, quick]) as queue:
+        await queue.enqueue_many(slow, [{"n": n} for n in range(100)])
+        await queue.enqueue_many(quick, [{"n": n} for n in range(100)])
+        report = await queue.process_jobs(budget=20, concurrency=8, fast_slots=3)
+    assert report.completed == 200
+    assert most["all"] <= 8
+    assert most["general"] <= 5
+
+
+async def test_an_urgent_job_overtakes_a_backlog_that_was_claimed_ahead() -> None:
+    order: list[str] = []
+
+    @handler("tiny")
+    async def tiny(ctx: Context, input: dict[str, Any]) -> None:
+        order.append("tiny")
+        await asyncio.sleep(0.002)
+        if len(order) == 100:
+            await queue.enqueue(urgent, {}, priority=20)
+
+    @handler("urgent", max_concurrent=1)
+    async def urgent(ctx: Context, input: dict[str, Any]) -> None:
+        order.append("urgent")
+
+    async with queue_for_test([tiny, urgent]) as queue:
+        await queue.enqueue_many(tiny, [{} for _ in range(2000)])
+        await queue.process_jobs(budget=30, concurrency=2, fast_slots=0)
+    assert order.index("urgent") < 600
+
+
+async def test_long_types_share_half_of_the_open_slots() -> None:
+    running = most = 0
+
+    def long_type(name: str) -> Any:
+        @handler(name)
+        async def long(ctx: Context, input: dict[str, Any]) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            try:
+                await asyncio.sleep(30)
+            finally:
+                running -= 1
+
+        return long
+
+    async with queue_for_test([long_type(name) for name in ("a", "b", "c")]) as queue:
+        for name in ("a", "b", "c"):
+            await queue.enqueue_many(name, [{} for _ in range(6)])
+        await queue.process_jobs(budget=0.2, grace=0, concurrency=20)
+        most = 0
+        await queue.process_jobs(budget=0.2, grace=0, concurrency=8)
+    assert 0 < most <= 2
+
+
+async def test_what_is_taken_back_or_expires_is_announced(clock: FakeClock) -> None:
+    seen = RecordingObserver()
+    async with queue_for_test([write_down], clock=clock, observers=[seen]) as queue:
+        job_id = (await queue.enqueue(write_down, {"n": 1}, expires_at=clock.now() + 1)).job_id
+        clock.advance(1)
+        await queue.process_jobs()
+    moves = [(event.before, event.after) for event in seen.of(JobMoved) if event.job_id == job_id]
+    assert moves == [(None, "pending"), ("pending", "cancelled")]

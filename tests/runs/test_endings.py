@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import threading
 import time
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from edgeq import Context, SyncContext, handler
+from edgeq.core.jobs import JobStatus
 from edgeq.core.lanes import ClaimStep
 from edgeq.errors import LockLost
 from edgeq.events import ClockJumped, LockWasLost
@@ -332,3 +335,79 @@ async def test_drain_runs_until_nothing_is_planned(clock: FakeClock) -> None:
         reports = await drain(queue, clock=clock)
     assert tries == [1, 2, 3]
     assert sum(report.completed for report in reports) == 1
+
+
+async def test_a_timed_out_handler_that_swallows_its_cancellation_is_left_behind() -> None:
+    let_go = asyncio.Event()
+
+    @handler("stubborn", timeout=0.05, max_retries=0)
+    async def stubborn(ctx: Context, input: dict[str, Any]) -> None:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with queue_for_test([stubborn]) as queue:
+        job_id = (await queue.enqueue(stubborn, {})).job_id
+        run = queue.new_run(queue.limits(budget=5))
+        report = await asyncio.wait_for(run.process(), 4)
+        assert run.has_leftovers()
+        assert (await queue.get(job_id)).error_class == "timeout"
+        let_go.set()
+    assert report.failed == 1
+
+
+async def test_max_jobs_with_jobs_claimed_ahead_ends_at_the_budget() -> None:
+    @handler("tiny")
+    async def tiny(ctx: Context, input: dict[str, Any]) -> None:
+        if input["n"] >= 20:
+            await asyncio.sleep(30)
+
+    async with queue_for_test([tiny]) as queue:
+        await queue.enqueue_many(tiny, [{"n": n} for n in range(100)])
+        run = queue.process_jobs(budget=0.4, grace=0.1, max_jobs=100, concurrency=2, fast_slots=0)
+        report = await asyncio.wait_for(run, 5)
+        jobs = (await queue.list(status="processing")).items
+    assert report.claimed == report.completed + report.interrupted
+    assert jobs == ()
+
+
+async def test_a_job_that_was_released_and_claimed_again_by_the_same_run_is_two_attempts() -> None:
+    release = threading.Event()
+    attempts: list[int] = []
+
+    @handler("twice")
+    def twice(ctx: SyncContext, input: dict[str, Any]) -> str:
+        attempts.append(ctx.job.fence)
+        if len(attempts) == 1:
+            release.wait(10)
+        return "second"
+
+    async with queue_for_test([twice]) as queue:
+        job_id = (await queue.enqueue(twice, {})).job_id
+        run = asyncio.create_task(queue.process_jobs(budget=20))
+        while not attempts:  # noqa: ASYNC110 - the handler runs in a thread
+            await asyncio.sleep(0.01)
+        await queue.release(job_id)
+        while len(attempts) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        release.set()
+        report = await asyncio.wait_for(run, 10)
+        assert await queue.result(job_id) == "second"
+    assert (report.claimed, report.completed, report.lost_locks) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_run_that_is_cancelled_anywhere_leaves_nothing_locked(seed: int) -> None:
+    chosen = random.Random(seed)
+    async with queue_for_test([quick]) as queue:
+        await queue.enqueue_many(quick, [{} for _ in range(300)])
+        run = asyncio.create_task(queue.process_jobs(budget=20, concurrency=chosen.choice([1, 8])))
+        await asyncio.sleep(chosen.random() * 0.02)
+        run.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await run
+        stats = (await queue.stats()).types[0]
+    assert stats.counts[JobStatus.PROCESSING] == 0
+    assert stats.counts[JobStatus.PENDING] + stats.counts[JobStatus.COMPLETED] == 300

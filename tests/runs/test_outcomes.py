@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -335,3 +336,116 @@ async def test_children_exist_once_their_parent_has_completed(clock: FakeClock) 
     assert (children[0].tenant_id, children[0].correlation_id) == ("t1", "trace")
     assert (children[0].input, children[0].priority) == ({"of": 2}, 20)
     assert children[0].status == "completed"
+
+
+async def test_a_handler_without_annotations_may_return_a_value(clock: FakeClock) -> None:
+    @handler("t")
+    async def bare(ctx, input):  # type: ignore[no-untyped-def]
+        return {"n": 1}
+
+    report, job, _, _ = await _run_once(bare, clock)
+    assert (report.completed, job.output) == (1, {"n": 1})
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even that")
+
+
+@pytest.mark.parametrize(
+    ("raised", "status"),
+    [
+        (Snooze(1e17), "pending"),
+        (Snooze(timedelta(minutes=1)), "pending"),
+        (Retry("later", after=1e17), "pending"),
+        (Retry("later", after="soon"), "pending"),  # type: ignore[arg-type]
+        (Fail(ValueError("an exception as reason")), "failed"),  # type: ignore[arg-type]
+        (Unprintable(), "failed"),
+        (SystemExit(3), "failed"),
+        (KeyboardInterrupt(), "failed"),
+        (BaseExceptionGroup("several", [GeneratorExit()]), "failed"),
+    ],
+)
+async def test_whatever_a_handler_raises_ends_its_job_and_no_other(
+    clock: FakeClock, raised: BaseException, status: str
+) -> None:
+    @handler("odd", max_retries=0 if status == "failed" else 3)
+    async def odd(ctx: Context, input: dict[str, Any]) -> None:
+        raise raised
+
+    @handler("plain")
+    async def plain(ctx: Context, input: dict[str, Any]) -> None:
+        return None
+
+    async with queue_for_test([odd, plain], clock=clock) as queue:
+        job_id = (await queue.enqueue(odd, {})).job_id
+        await queue.enqueue_many(plain, [{} for _ in range(4)])
+        report = await queue.process_jobs(budget=5)
+        job = await queue.get(job_id)
+    assert (report.completed, job.status) == (4, status)
+
+
+@pytest.mark.parametrize("stage", ["password=hunter2 " + "x" * 5000, "\ud800"])
+async def test_stage_names_are_kept_short_and_safe(clock: FakeClock, stage: str) -> None:
+    @handler("t")
+    async def staged(ctx: Context, input: dict[str, Any]) -> None:
+        async with ctx.stage(stage):
+            await ctx.log("inside")
+
+    report, job, log, _ = await _run_once(staged, clock)
+    assert report.completed == 1
+    assert len(job.current_stage) <= 100
+    assert "hunter2" not in f"{job.current_stage} {log}"
+
+
+@pytest.mark.parametrize("stage", ["", object()])
+async def test_a_stage_without_a_name_fails_the_attempt(clock: FakeClock, stage: Any) -> None:
+    @handler("t", max_retries=0)
+    async def staged(ctx: Context, input: dict[str, Any]) -> None:
+        await ctx.progress(5, stage=stage)
+
+    _, job, _, _ = await _run_once(staged, clock)
+    assert job.error_message.startswith("InvalidInput: stage")
+
+
+async def test_a_child_that_is_refused_fails_its_parents_attempt_only(clock: FakeClock) -> None:
+    @handler("child", max_pending=1)
+    async def child(ctx: Context, input: dict[str, Any]) -> None:
+        return None
+
+    @handler("parent", max_retries=0)
+    async def parent(ctx: Context, input: dict[str, Any]) -> None:
+        await ctx.enqueue("child", {})
+        await ctx.enqueue("child", {})
+
+    async with queue_for_test([parent, child], clock=clock) as queue:
+        job_id = (await queue.enqueue(parent, {})).job_id
+        report = await queue.process_jobs(budget=5, types=["parent"])
+        job = await queue.get(job_id)
+        assert (await queue.list(type="child")).items == ()
+    assert (report.failed, job.error_class) == (1, "transient")
+    assert "child was refused" in (job.error_message or "")
+
+
+async def test_a_checkpoint_inside_a_task_group_stops_the_handler() -> None:
+    started = asyncio.Event()
+
+    @handler("grouped")
+    async def grouped(ctx: Context, input: dict[str, Any]) -> None:
+        async def watch() -> None:
+            started.set()
+            while True:
+                await asyncio.sleep(0.01)
+                await ctx.checkpoint()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watch())
+
+    async with queue_for_test([grouped]) as queue:
+        job_id = (await queue.enqueue(grouped, {})).job_id
+        run = asyncio.create_task(queue.process_jobs(budget=20))
+        await asyncio.wait_for(started.wait(), 5)
+        await queue.cancel(job_id)
+        report = await asyncio.wait_for(run, 10)
+        assert (await queue.get(job_id)).status == "cancelled"
+    assert report.cancelled == 1

@@ -27,7 +27,6 @@ from edgeq.errors import (
 from edgeq.ports.commands import ExtendLocks, Inserted, InsertJobs
 from edgeq.ports.queries import GetJobs, ListTypes
 from edgeq.ports.store import LockWatch
-from edgeq.store import writer
 from edgeq.store.gate import Gate
 from edgeq.store.sqlite import SqliteStore
 from edgeq.testing import FakeClock
@@ -191,18 +190,21 @@ async def test_a_write_that_is_cancelled_after_it_began_happens_whole(
 
 
 async def test_a_store_that_another_process_holds_is_busy_and_names_it(
-    queue: SqliteStore, new_job: JobBuilder, monkeypatch: pytest.MonkeyPatch
+    queue: SqliteStore, new_job: JobBuilder, clock: FakeClock
 ) -> None:
-    monkeypatch.setattr(writer, "PATIENCE_SECONDS", 0.2)
     awaited, blocking, later = new_job(), new_job(), new_job()
+    hasty = SqliteStore(f"sqlite:///{queue.path}", clock, patience=0.2)
+    await hasty.open()
 
     with program("hold_gate", queue.path) as holder:
         with pytest.raises(StoreBusy, match=f"process {holder.pid}"):
-            await queue.write(InsertJobs((awaited,)))
+            await hasty.write(InsertJobs((awaited,)))
         with pytest.raises(StoreBusy, match=f"process {holder.pid}"):
-            await asyncio.to_thread(queue.write_blocking, InsertJobs((blocking,)))
-    monkeypatch.undo()
-    await queue.write(InsertJobs((later,)))
+            await asyncio.to_thread(hasty.write_blocking, InsertJobs((blocking,)))
+        with pytest.raises(StoreBusy, match=f"process {holder.pid}"):
+            await SqliteStore(f"sqlite:///{queue.path}", clock, patience=0.2).open()
+    await hasty.write(InsertJobs((later,)))
+    await hasty.close()
 
     assert await exist(queue, awaited, blocking, later) == [False, False, True]
 

@@ -57,7 +57,7 @@ async def test_children_of_a_zombie_are_dropped(
 
     answer = await settle(store, ended(parent, Completed(), children=(child,)))
 
-    assert answer.lost == {parent.seq}
+    assert answer.lost == {(parent.seq, parent.fence)}
     assert await store.read(GetJobs((child.id,))) == {}
 
 

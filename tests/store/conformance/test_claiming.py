@@ -288,13 +288,3 @@ async def test_a_cycle_without_a_claim_takes_nothing(
 
     assert answer.claimed == ()
     assert (await get(store, job_id)).status is JobStatus.PENDING
-
-
-async def test_a_run_learns_in_its_cycle_that_types_have_changed(
-    store: Store, new_job: JobBuilder, registered: Register
-) -> None:
-    await registered(store, "noop")
-    before = (await claim(store)).types_version
-    await store.write(ChangeType("noop", BOSS, changes={"max_retries": 1}))
-
-    assert (await claim(store)).types_version > before

@@ -147,7 +147,7 @@ async def test_no_late_write_of_the_old_holder_changes_anything(
     ]
     answers = [await store.write(cycle) for cycle in late]
 
-    assert [answer.lost for answer in answers] == [{old.seq}] * len(late)
+    assert [answer.lost for answer in answers] == [{(old.seq, old.fence)}] * len(late)
     assert [answer.applied for answer in answers] == [()] * len(late)
     assert await get(store, old.id) == before
     assert (await store.read(ListLogs(old.id))).items == ()
@@ -176,7 +176,7 @@ async def test_a_second_outcome_of_the_same_attempt_is_refused(
 
     answer = await settle(store, ended(claimed, outcome))
 
-    assert answer.lost == {claimed.seq}
+    assert answer.lost == {(claimed.seq, claimed.fence)}
     assert await get(store, claimed.id) == first
 
 
@@ -204,8 +204,8 @@ async def test_a_lost_job_in_a_batch_does_not_spoil_the_outcomes_of_the_others(
 
     states = [(await get(store, job.id)).status for job in jobs]
     assert states == ["completed", "completed", "pending", "completed", "completed"]
-    assert answer.lost == {jobs[2].seq}
-    assert {applied.seq for applied in answer.applied} == {
+    assert answer.lost == {(jobs[2].seq, jobs[2].fence)}
+    assert {applied.lock.seq for applied in answer.applied} == {
         job.seq for job in jobs if job is not jobs[2]
     }
 

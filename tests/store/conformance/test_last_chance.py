@@ -86,12 +86,12 @@ async def test_a_run_whose_process_was_seen_to_die_has_lost_what_it_held(
     late = await settle(store, ended(held, Completed()), run="dead")
 
     after = await get(store, held.id)
-    assert {each.seq: each.status for each in applied} == {
-        held.seq: JobStatus.PENDING,
-        asked.seq: JobStatus.CANCELLED,
+    assert {each.job_id: each.after for each in applied} == {
+        held.id: JobStatus.PENDING,
+        asked.id: JobStatus.CANCELLED,
     }
     assert (after.losses, after.locked_by) == (1, None)
-    assert late.lost == {held.seq}
+    assert late.lost == {(held.seq, held.fence)}
     assert [a.outcome for a in await store.read(ListAttempts(held.id))] == ["lost"]
     assert (await get(store, other.id)).locked_by == "alive"
 
@@ -105,7 +105,7 @@ async def test_a_job_that_ends_its_own_process_on_its_last_chance_fails(
 
     (applied,) = await store.write(LoseRun(CHILD))
 
-    assert (applied.status, applied.error_class) == (JobStatus.FAILED, "worker_lost")
+    assert (applied.after, applied.error_class) == (JobStatus.FAILED, "worker_lost")
     assert backend.sql("SELECT job_id FROM dead_letters") == [(job.id,)]
 
 

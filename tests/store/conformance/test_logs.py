@@ -6,7 +6,7 @@ import pytest
 
 from edgeq.core.jobs import ClaimedJob, LogEntry, LogLevel
 from edgeq.errors import InvalidInput
-from edgeq.ports.commands import Cycle, DeleteJob, Note, Progress, ReleaseJob
+from edgeq.ports.commands import Cycle, DeleteJob, Lock, Note, Progress, ReleaseJob
 from edgeq.ports.queries import GetJobs, ListAttempts, ListLogs
 from edgeq.ports.store import Store
 from edgeq.testing import FakeClock
@@ -18,7 +18,7 @@ def note(job: ClaimedJob, message: str, at: int, level: LogLevel = LogLevel.INFO
     return Note(job.seq, job.fence, job.id, level, message, job.attempt, at)
 
 
-async def write(store: Store, *notes: Note, progress: tuple[Progress, ...] = ()) -> frozenset[int]:
+async def write(store: Store, *notes: Note, progress: tuple[Progress, ...] = ()) -> frozenset[Lock]:
     cycle = Cycle(RUN, store.now() + LOCK_MS, notes=notes, progress=progress)
     return (await store.write(cycle)).lost
 
@@ -110,7 +110,7 @@ async def test_notes_of_a_job_that_was_lost_are_dropped_and_those_of_others_kept
         progress=(Progress(lost.seq, lost.fence, 5, None), Progress(kept.seq, kept.fence, 5, None)),
     )
 
-    assert answer == {lost.seq}
+    assert answer == {(lost.seq, lost.fence)}
     assert (await store.read(ListLogs(lost.id))).items == ()
     assert [entry.message for entry in (await store.read(ListLogs(kept.id))).items] == ["b"]
     assert [(await get(store, job.id)).progress for job in (lost, kept)] == [0, 5]

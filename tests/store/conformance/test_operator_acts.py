@@ -176,7 +176,7 @@ async def test_failing_a_running_job_takes_it_from_its_run(
     late = await settle(store, ended(claimed, Completed()))
 
     assert (after.status, after.error_class, after.locked_by) == (S.FAILED, "operator", None)
-    assert late.lost == {claimed.seq}
+    assert late.lost == {(claimed.seq, claimed.fence)}
     assert backend.sql("SELECT error_message FROM dead_letters") == [("because",)]
 
 

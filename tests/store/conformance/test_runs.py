@@ -48,7 +48,6 @@ async def test_a_run_is_told_the_types_and_the_switch(store: Store, registered: 
     told = await store.write(StartRun("run-1", "process", "box", "{}"))
 
     assert (told.is_enabled, told.types, dict(told.durations)) == (True, types, {})
-    assert told.types_version == (await claim(store)).types_version
 
 
 async def test_a_run_is_on_record_from_its_start_to_its_report(

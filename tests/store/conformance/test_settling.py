@@ -17,7 +17,7 @@ from edgeq.core.outcomes import (
     Snoozed,
     Stopped,
 )
-from edgeq.ports.commands import Applied, CancelJob
+from edgeq.ports.commands import Applied, CancelJob, Lock
 from edgeq.ports.queries import FindJob, ListAttempts
 from edgeq.ports.store import Store
 from edgeq.testing import FakeClock
@@ -48,10 +48,12 @@ async def test_success_completes_the_job_with_its_output(
     claimed = await claim_one(store, new_job())
     clock.advance(2)
 
-    answer = await settle(store, ended(claimed, Completed('{"n":1}')))
+    outcome = Completed('{"n":1}')
+    answer = await settle(store, ended(claimed, outcome))
 
     job = await get(store, claimed.id)
-    assert answer.applied == (Applied(claimed.seq, JobStatus.COMPLETED, 0, None),)
+    lock = Lock(claimed.seq, claimed.fence)
+    assert answer.applied == (Applied(lock, outcome, JobStatus.COMPLETED),)
     assert answer.lost == frozenset()
     assert (job.status, job.output, job.progress) == (JobStatus.COMPLETED, {"n": 1}, 100)
     assert (job.completed_at, job.result_expires_at) == (clock.now(), clock.now() + 5000)
@@ -280,4 +282,4 @@ async def test_a_cycle_settles_many_jobs_each_in_its_own_way(
 
     after = [await get(store, job.id) for job in jobs]
     assert [job.status for job in after] == ["completed", "pending", "completed", "failed"]
-    assert {a.seq: a.status for a in answer.applied} == {job.seq: job.status for job in after}
+    assert {a.lock.seq: a.status for a in answer.applied} == {job.seq: job.status for job in after}
