@@ -45,10 +45,13 @@ def has_room(
     sparing: int = 0,
 ) -> bool:
     """Whether one more job of a lane may start, with `sparing` of the open slots left free."""
-    for step in claim_steps(concurrency, reserved, running):
-        if step.lane == lane or (step.lane is None and step.limit > sparing):
-            return True
-    return False
+    if running.get(lane, 0) < reserved.get(lane, 0):
+        return True
+    # Asked for every job that starts, so the sum is written out.
+    free = open_slots(concurrency, reserved)
+    for other, count in running.items():
+        free -= max(0, count - reserved.get(other, 0))
+    return free > sparing
 
 
 def open_slots(concurrency: int, reserved: Mapping[str, int]) -> int:
