@@ -21,6 +21,13 @@ def test_the_environment_decides_and_empty_counts_as_absent() -> None:
     assert Settings().is_durable
 
 
+def test_the_patience_of_callers_is_a_number_of_seconds() -> None:
+    assert from_environment({"EDGEQ_BUSY_TIMEOUT": "2.5"}).busy_timeout == 2.5
+    for wrong in ("soon", "0", "-1", "nan"):
+        with pytest.raises(BadSetting, match="EDGEQ_BUSY_TIMEOUT"):
+            from_environment({"EDGEQ_BUSY_TIMEOUT": wrong})
+
+
 @pytest.mark.parametrize("name", ["EDGEQ_SYNCHRONOUS", "EDGEQ_SECRETS", "EDGEQ_LOG_LEVEL"])
 def test_a_value_that_is_not_a_choice_is_refused_by_name(name: str) -> None:
     with pytest.raises(BadSetting, match=name):

@@ -247,8 +247,8 @@ async def test_an_urgent_job_overtakes_a_backlog_that_was_claimed_ahead() -> Non
     async def tiny(ctx: Context, input: dict[str, Any]) -> None:
         order.append("tiny")
         await asyncio.sleep(0.002)
-        if len(order) == 100:
-            await queue.enqueue(urgent, {}, priority=20)
+        if len(order) >= 100:
+            await queue.enqueue(urgent, {}, priority=20, idempotency_key="once")
 
     @handler("urgent", max_concurrent=1)
     async def urgent(ctx: Context, input: dict[str, Any]) -> None:
