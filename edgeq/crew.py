@@ -11,7 +11,7 @@ from functools import partial
 from edgeq.attempt import Attempt, StopReason, Workplace
 from edgeq.core.backoff import ErrorClass
 from edgeq.core.jobs import ClaimedJob
-from edgeq.core.outcomes import Failed, Outcome
+from edgeq.core.outcomes import Failed, NotStarted, Outcome
 from edgeq.invoke import invoke, stopped_by
 from edgeq.ports.commands import Lock
 from edgeq.registry import AnyHandler
@@ -42,27 +42,37 @@ class Crew:
         self._deadlines: list[tuple[float, Lock]] = []
         self._ahead: list[tuple[int, int, Lock, ClaimedJob]] = []
         self._left: list[Attempt] = []
+        self._to_launch: list[Attempt] = []
         self.running: dict[Lock, Attempt] = {}
         self.by_lane: Counter[str] = Counter()
 
-    def start(self, job: ClaimedJob, *, is_long: bool = False) -> None:
+    def take(self, job: ClaimedJob, *, is_long: bool = False) -> None:
+        """Give a job its slot; its handler is called by the next `launch`."""
         now = self._elapsed()
-        lock = Lock(job.seq, job.fence)
-        deadline = now + job.timeout_ms / 1000
         attempt = Attempt(
             job,
             self._handlers[job.handler_name],
             self._workplace,
             started=now,
-            deadline=deadline,
+            deadline=now + job.timeout_ms / 1000,
             is_long=is_long,
         )
-        self.running[lock] = attempt
+        self.running[Lock(job.seq, job.fence)] = attempt
         self.by_lane[job.lane] += 1
-        if deadline < self._workplace.interrupts_at:
-            heapq.heappush(self._deadlines, (deadline, lock))
-        attempt.task = task = self._loop.create_task(invoke(attempt, self._threads))
-        task.add_done_callback(partial(self._task_done, attempt))
+        self._to_launch.append(attempt)
+
+    def launch(self) -> None:
+        """Call the handlers of what was taken; what was stopped meanwhile never begins."""
+        attempts, self._to_launch = self._to_launch, []
+        for attempt in attempts:
+            if attempt.stop is not None:
+                self._end(attempt, NotStarted())
+                continue
+            if attempt.deadline < self._workplace.interrupts_at:
+                lock = Lock(attempt.job.seq, attempt.job.fence)
+                heapq.heappush(self._deadlines, (attempt.deadline, lock))
+            attempt.task = task = self._loop.create_task(invoke(attempt, self._threads))
+            task.add_done_callback(partial(self._task_done, attempt))
 
     def keep_for_later(self, job: ClaimedJob) -> None:
         """A job that was claimed ahead of its turn; the highest priority starts first."""
@@ -73,13 +83,13 @@ class Crew:
     def ahead(self) -> int:
         return len(self._ahead)
 
-    def start_ahead(self, has_room: Callable[[str], bool]) -> None:
-        """Start what was claimed ahead while its lane has room; others may overtake the rest."""
+    def take_ahead(self, has_room: Callable[[str], bool]) -> None:
+        """Take what was claimed ahead while its lane has room; others may overtake the rest."""
         waiting = []
         while self._ahead:
             place = heapq.heappop(self._ahead)
             if has_room(place[-1].lane):
-                self.start(place[-1])
+                self.take(place[-1])
             else:
                 waiting.append(place)
                 if len(waiting) > len(self.by_lane):

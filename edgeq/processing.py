@@ -11,7 +11,7 @@ from typing import Any
 from edgeq.attempt import Attempt, Journal, StopReason, Workplace
 from edgeq.claim_plan import CHILD_START_SECONDS, ClaimPlanner
 from edgeq.core.clock_jumps import ClockWatch
-from edgeq.core.jobs import ClaimedJob
+from edgeq.core.jobs import ClaimedJob, JobStatus
 from edgeq.core.outcomes import Interrupted, NotStarted, Outcome
 from edgeq.core.runs import RunLimits, RunReport, Stop
 from edgeq.crew import UNWIND_SECONDS, Crew
@@ -137,7 +137,9 @@ class Shift:
                 continue
             if self._is_finished():
                 return
-            await self._rest()
+            if not self._outbox:
+                self._crew.launch()
+                await self._rest()
 
     def _look_at_the_time(self) -> None:
         now = self._elapsed()
@@ -185,9 +187,7 @@ class Shift:
 
     async def _turn(self, cycle: Cycle) -> None:
         """One cycle: write what ended, claim what is next, and start it."""
-        endings, answer = await self._outbox.send(
-            cycle, lambda: self._elapsed() < self._interrupts_at
-        )
+        endings, answer = await self._send_while_launching(cycle)
         self._record(endings, answer)
         self._forsake(*self._crew.lose(answer.lost))
         self._news.moved(answer.moved)
@@ -202,8 +202,23 @@ class Shift:
             if job.claimed_ahead == 1:
                 self._crew.keep_for_later(job)
             else:
-                self._crew.start(job, is_long=self.planner.is_long(job.type))
+                self._crew.take(job, is_long=self.planner.is_long(job.type))
         self._fill_from_ahead()
+
+    async def _send_while_launching(self, cycle: Cycle) -> tuple[list[Ending], CycleAnswer]:
+        """Hand the cycle to the store first: it writes while handlers are called here."""
+        sending = self._loop.create_task(self._outbox.send(cycle, self._may_wait))
+        try:
+            await asyncio.sleep(0)
+            self._crew.launch()
+            return await sending
+        except BaseException:
+            sending.cancel()
+            await asyncio.wait([sending])
+            raise
+
+    def _may_wait(self) -> bool:
+        return self._elapsed() < self._interrupts_at
 
     def _heed(self, claim: Claim, answer: CycleAnswer) -> None:
         now = self._elapsed()
@@ -245,7 +260,7 @@ class Shift:
         now = self._elapsed()
         if self._crew.ahead and self._may_start(now):
             sparing = 1 if now - self._slots_claimed_at > _CLAIM_SECONDS else 0
-            self._crew.start_ahead(partial(self.planner.has_room, self._crew, sparing))
+            self._crew.take_ahead(partial(self.planner.has_room, self._crew, sparing))
 
     def _attempt_ended(self, attempt: Attempt, outcome: Outcome) -> None:
         """Called by the crew, on the loop, once for each attempt."""
@@ -256,17 +271,21 @@ class Shift:
         if self._is_done:
             self._write_late(outcome)
         else:
-            self._tally.took(attempt.job.type, self._elapsed() - attempt.started)
+            if attempt.task is not None:
+                self._tally.took(attempt.job.type, self._elapsed() - attempt.started)
             self._fill_from_ahead()
+            self._crew.launch()
         self._wake.set()
 
     def _record(self, endings: list[Ending], answer: CycleAnswer) -> None:
         applied = {each.lock: each for each in answer.applied}
+        tells_all = self._news.is_heard()
         for settled, attempt in endings:
             now = applied.get(settled.lock)
             if now is not None:
                 self._tally.settled(now.outcome, now.status)
-                self._news.ended(settled, now, attempt)
+                if tells_all or now.status is JobStatus.FAILED:
+                    self._news.ended(settled, now, attempt)
             else:
                 self._tally.lost()
                 self._news.lost(settled.job_id, settled.type)
@@ -334,6 +353,7 @@ class Shift:
         """The run itself failed or was cancelled: nothing that it holds may be lost."""
         self.stopped = Stop.SIGNAL
         self._crew.interrupt_all(StopReason.SIGNAL)
+        self._crew.launch()
         tasks = [a.task for a in self._crew.running.values() if a.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=UNWIND_SECONDS)

@@ -26,9 +26,11 @@ class RunNews:
                     JobMoved(job.id, job.type, "pending", "processing", job.attempt, self._run_id)
                 )
 
+    def is_heard(self) -> bool:
+        """Whether ordinary endings are worth telling; failures always are."""
+        return self._has_listeners()
+
     def ended(self, settled: Settled, now: Applied, attempt: Attempt | None) -> None:
-        if now.status is not JobStatus.FAILED and not self._has_listeners():
-            return
         took = None if attempt is None else round((self._elapsed() - attempt.started) * 1000)
         self._announce(
             JobMoved(

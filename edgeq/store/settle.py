@@ -161,6 +161,8 @@ def _complete_all(
     for each in kept:
         tx.tell(_change(each, JobStatus.COMPLETED, "completed"))
     applied = [Applied(each.lock, each.outcome, JobStatus.COMPLETED) for each in kept]
+    if len(kept) == len(settled):
+        return applied, set()
     return applied, {each.lock for each in settled} - {each.lock for each in applied}
 
 
