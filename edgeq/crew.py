@@ -57,7 +57,7 @@ class Crew:
             deadline=now + job.timeout_ms / 1000,
             is_long=is_long,
         )
-        self.running[Lock(job.seq, job.fence)] = attempt
+        self.running[(job.seq, job.fence)] = attempt
         self.by_lane[job.lane] += 1
         self._to_launch.append(attempt)
 
@@ -69,14 +69,14 @@ class Crew:
                 self._end(attempt, NotStarted())
                 continue
             if attempt.deadline < self._workplace.interrupts_at:
-                lock = Lock(attempt.job.seq, attempt.job.fence)
+                lock = (attempt.job.seq, attempt.job.fence)
                 heapq.heappush(self._deadlines, (attempt.deadline, lock))
             attempt.task = task = self._loop.create_task(invoke(attempt, self._threads))
             task.add_done_callback(partial(self._task_done, attempt))
 
     def keep_for_later(self, job: ClaimedJob) -> None:
         """A job that was claimed ahead of its turn; the highest priority starts first."""
-        place = (-job.priority, job.scheduled_for, Lock(job.seq, job.fence), job)
+        place = (-job.priority, job.scheduled_for, (job.seq, job.fence), job)
         heapq.heappush(self._ahead, place)
 
     @property
@@ -120,7 +120,7 @@ class Crew:
         self._ended(attempt, outcome)
 
     def _forget(self, attempt: Attempt) -> None:
-        if self.running.pop(Lock(attempt.job.seq, attempt.job.fence), None) is not None:
+        if self.running.pop((attempt.job.seq, attempt.job.fence), None) is not None:
             self.by_lane[attempt.job.lane] -= 1
 
     def next_deadline(self) -> float | None:

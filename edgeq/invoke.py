@@ -6,6 +6,7 @@ import asyncio
 import traceback
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from edgeq.attempt import Attempt, Stopping, StopReason
@@ -40,16 +41,16 @@ async def invoke(attempt: Attempt, threads: HandlerThreads) -> Outcome:
     """Decode the input, call the handler, and say what it came to; never raises."""
     try:
         value = _input(attempt)
-    except InvalidInput as wrong:
-        # Where, but not what: an input's values belong in no message.
-        where = ", ".join(problem.path for problem in wrong.problems)
-        return _failed(ErrorClass.NON_RETRYABLE, f"the stored input no longer fits, at {where}")
-    except EdgeqError as wrong:
-        return _failed(ErrorClass.NON_RETRYABLE, f"the stored input is refused: {wrong}")
     except Exception as wrong:
-        return _crashed(attempt, wrong)
+        return _refused_input(attempt, wrong)
+    handler = attempt.handler
     try:
-        return _finished(attempt, await _call(attempt, value, threads))
+        # Without a coroutine of our own in between: this is called for every job.
+        if handler.is_async:
+            result = await handler.function(Context(attempt), value)
+        else:
+            result = await threads.run(partial(handler.function, SyncContext(attempt), value))
+        return _finished(attempt, result)
     except asyncio.CancelledError:
         # Nobody but the run cancels this task; a handler may raise it by itself, though.
         if attempt.stop is None:
@@ -59,12 +60,17 @@ async def invoke(attempt: Attempt, threads: HandlerThreads) -> Outcome:
         return _raised(attempt, raised)
 
 
-async def _call(attempt: Attempt, value: Any, threads: HandlerThreads) -> Any:
-    handler = attempt.handler
-    if handler.is_async:
-        return await handler.function(Context(attempt), value)
-    context = SyncContext(attempt)
-    return await threads.run(lambda: handler.function(context, value))
+def _refused_input(attempt: Attempt, wrong: Exception) -> Outcome:
+    match wrong:
+        case InvalidInput():
+            # Where, but not what: an input's values belong in no message.
+            where = ", ".join(problem.path for problem in wrong.problems)
+            reason = f"the stored input no longer fits, at {where}"
+            return _failed(ErrorClass.NON_RETRYABLE, reason)
+        case EdgeqError():
+            return _failed(ErrorClass.NON_RETRYABLE, f"the stored input is refused: {wrong}")
+        case _:
+            return _crashed(attempt, wrong)
 
 
 def _input(attempt: Attempt) -> Any:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
+
 from edgeq.attempt import Attempt, Journal
 from edgeq.core.backoff import ErrorClass
 from edgeq.core.jobs import ClaimedJob
@@ -106,7 +108,7 @@ class Outbox:
                     ErrorClass.NON_RETRYABLE,
                     f"its outcome could not be stored ({type(refused).__name__})",
                 )
-                instead = replace(each, outcome=failed, children=())
+                instead = msgspec.structs.replace(each, outcome=failed, children=())
                 answer = await self._store.write(replace(alone, settled=(instead,)))
             applied += answer.applied
             lost |= answer.lost

@@ -22,7 +22,6 @@ from edgeq.ports.commands import (
     Cycle,
     CycleAnswer,
     Held,
-    Lock,
     LoseRun,
     ReleaseRun,
     RunStart,
@@ -330,7 +329,7 @@ class Shift:
         if held is not None:
             self._crew.note_cancellations(held.cancel_requested)
         ours = {} if held is None else held.fences
-        self._forsake(*self._crew.lose_all_but({Lock(*each) for each in ours.items()}))
+        self._forsake(*self._crew.lose_all_but(set(ours.items())))
         if held is not None and not held.is_enabled and self.stopped is None:
             self.stopped = Stop.DISABLED
         self._next_claim = min(self._next_claim, self._elapsed())

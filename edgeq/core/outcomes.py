@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
+
+import msgspec
 
 from edgeq.core.backoff import ErrorClass
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(msgspec.Struct, frozen=True):
     """The handler returned; `output` is its encoded answer."""
 
     output: str | None = None
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """The attempt failed; whether another follows is decided by class, policy and count."""
 
     error_class: ErrorClass
@@ -25,35 +24,30 @@ class Failed:
     after_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsReview:
+class NeedsReview(msgspec.Struct, frozen=True):
     """A person has to decide."""
 
     reason: str
     output: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Snoozed:
+class Snoozed(msgspec.Struct, frozen=True):
     """Not now; nothing is counted."""
 
     delay_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupted:
+class Interrupted(msgspec.Struct, frozen=True):
     """The run had to end first; `by_budget` counts, a deploy's signal does not."""
 
     by_budget: bool
 
 
-@dataclass(frozen=True, slots=True)
-class NotStarted:
+class NotStarted(msgspec.Struct, frozen=True):
     """It was claimed ahead and its turn never came."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(msgspec.Struct, frozen=True):
     """The handler stopped because its cancellation was asked for."""
 
 

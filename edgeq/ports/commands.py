@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
+
+import msgspec
 
 from edgeq.core.durations import Histogram
 from edgeq.core.job_types import JobType, TypePolicy
@@ -39,15 +41,12 @@ class InsertJobs(Command[tuple[Inserted | Duplicate, ...]]):
     jobs: tuple[NewJob, ...]
 
 
-class Lock(NamedTuple):
-    """One claim of one job: a later claim of the same job has another fence."""
-
-    seq: int
-    fence: int
+# One claim of one job, as (seq, fence): a later claim of the same job has another fence.
+# A plain tuple, because four of them are made for every job.
+Lock = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """A running job that came to an end, named by the fence under which it was claimed."""
 
     seq: int
@@ -62,7 +61,7 @@ class Settled:
 
     @property
     def lock(self) -> Lock:
-        return Lock(self.seq, self.fence)
+        return (self.seq, self.fence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +124,7 @@ class Cycle(Command["CycleAnswer"]):
     takes_back: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """What became of a job, and by which outcome: a refused child turns success into failure."""
 
     lock: Lock

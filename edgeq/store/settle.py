@@ -96,7 +96,7 @@ def record_notes(
     lost: set[Lock] = set()
     for note in notes:
         if not tx.change(_LOG, **_log_row(note, run_id)):
-            lost.add(Lock(note.seq, note.fence))
+            lost.add((note.seq, note.fence))
     for step in progress:
         written = tx.change(
             _PROGRESS,
@@ -107,7 +107,7 @@ def record_notes(
             now=tx.now,
         )
         if not written:
-            lost.add(Lock(step.seq, step.fence))
+            lost.add((step.seq, step.fence))
             continue
         for row in tx.rows(jobs_sql.READ_BY_SEQ, seq=step.seq):
             jobs_sql.tell(tx, jobs_sql.job_from(row), "progress", JobStatus.PROCESSING)

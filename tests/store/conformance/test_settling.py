@@ -17,7 +17,7 @@ from edgeq.core.outcomes import (
     Snoozed,
     Stopped,
 )
-from edgeq.ports.commands import Applied, CancelJob, Lock
+from edgeq.ports.commands import Applied, CancelJob
 from edgeq.ports.queries import FindJob, ListAttempts
 from edgeq.ports.store import Store
 from edgeq.testing import FakeClock
@@ -52,7 +52,7 @@ async def test_success_completes_the_job_with_its_output(
     answer = await settle(store, ended(claimed, outcome))
 
     job = await get(store, claimed.id)
-    lock = Lock(claimed.seq, claimed.fence)
+    lock = (claimed.seq, claimed.fence)
     assert answer.applied == (Applied(lock, outcome, JobStatus.COMPLETED),)
     assert answer.lost == frozenset()
     assert (job.status, job.output, job.progress) == (JobStatus.COMPLETED, {"n": 1}, 100)
@@ -282,4 +282,4 @@ async def test_a_cycle_settles_many_jobs_each_in_its_own_way(
 
     after = [await get(store, job.id) for job in jobs]
     assert [job.status for job in after] == ["completed", "pending", "completed", "failed"]
-    assert {a.lock.seq: a.status for a in answer.applied} == {job.seq: job.status for job in after}
+    assert {a.lock[0]: a.status for a in answer.applied} == {job.seq: job.status for job in after}
