@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -62,6 +64,31 @@ def test_the_plain_entry_point_runs_once(tmp_path: Any, monkeypatch: pytest.Monk
     (tmp_path / "handlers").mkdir()
     report = edgeq.process_jobs(f"sqlite:///{tmp_path}/queue.db", budget=1)
     assert (report.claimed, report.stopped) == (0, "empty")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_plain_entry_point_comes_back_from_a_handler_that_cannot_be_stopped(
+    tmp_path: Any,
+) -> None:
+    @handler("stubborn", timeout=0.05, max_retries=0)
+    async def stubborn(ctx: Context, input: dict[str, Any]) -> None:
+        for _ in range(1000):
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                continue
+
+    url = f"sqlite:///{tmp_path}/queue.db"
+
+    async def enqueue() -> None:
+        async with Queue(url, handlers=[stubborn]) as queue:
+            await queue.enqueue(stubborn, {})
+
+    asyncio.run(enqueue())
+    began = time.monotonic()
+    report = edgeq.process_jobs(url, [stubborn], budget=2, grace=0.5)
+    assert report.failed == 1
+    assert time.monotonic() - began < 4
 
 
 async def test_a_queue_in_memory_lives_as_long_as_it_is_open() -> None:

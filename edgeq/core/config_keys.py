@@ -9,6 +9,7 @@ from edgeq.core.json_text import encode
 from edgeq.errors import InvalidInput, Problem
 
 GROUPS = ("alert.", "retention.", "llm.", "app.")
+LANE_SLOTS = "process.lane_slots"
 _LONGEST_KEY = 100
 _LARGEST_VALUE = 16_384
 _NUMBERS = {"process.budget": 0.0, "process.grace": 0.0}
@@ -33,9 +34,19 @@ def _problems(key: str, value: object) -> list[Problem]:
         return _number(key, value, _NUMBERS[key], (int, float))
     if key in _WHOLE:
         return _number(key, value, _WHOLE[key], (int,))
+    return _lane_slots(key, value) if key == LANE_SLOTS else _of_a_group(key, value)
+
+
+def _lane_slots(key: str, value: object) -> list[Problem]:
+    if not isinstance(value, dict):
+        return [Problem(key, 'must be an object such as {"mail": 2}')]
+    return [p for lane, slots in value.items() for p in _number(lane, slots, 0, (int,))]
+
+
+def _of_a_group(key: str, value: object) -> list[Problem]:
     if not key.startswith(GROUPS) or key in GROUPS or len(key) > _LONGEST_KEY:
-        known = ", ".join(["worker_enabled", *_NUMBERS, *_WHOLE, *(f"{g}*" for g in GROUPS)])
-        return [Problem(key[:_LONGEST_KEY], f"is unknown; keys are {known}")]
+        every = ["worker_enabled", *_NUMBERS, *_WHOLE, LANE_SLOTS, *(f"{g}*" for g in GROUPS)]
+        return [Problem(key[:_LONGEST_KEY], f"is unknown; keys are {', '.join(every)}")]
     try:
         check_value(value, InputRules())
         check_size(len(encode(value).encode()), InputRules(max_bytes=_LARGEST_VALUE))

@@ -11,7 +11,7 @@ from edgeq.queue.types import Types
 from edgeq.run import Run
 from edgeq.surroundings import Isolate, Surroundings
 
-_FROM_CONFIG = ("budget", "grace", "concurrency", "fast_slots")
+_FROM_CONFIG = ("budget", "grace", "concurrency", "fast_slots", "lane_slots")
 
 
 class JobQueue(Types):
