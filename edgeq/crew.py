@@ -103,9 +103,10 @@ class Crew:
         return jobs
 
     def _task_done(self, attempt: Attempt, task: asyncio.Task[Outcome]) -> None:
-        if task.cancelled():
-            # Cancelled before its first step, or from outside the run: as if told to stop.
-            outcome = stopped_by(attempt.stop or StopReason.SIGNAL)
+        if task.cancelled() and attempt.stop is not None:
+            outcome = stopped_by(attempt.stop)
+        elif task.cancelled():
+            outcome = Failed(ErrorClass.TRANSIENT, "the handler cancelled its own task")
         elif task.exception() is not None:
             outcome = Failed(ErrorClass.TRANSIENT, f"edgeq failed to run it: {task.exception()!r}")
         else:

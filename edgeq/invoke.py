@@ -41,7 +41,7 @@ async def invoke(attempt: Attempt, threads: HandlerThreads) -> Outcome:
     """Decode the input, call the handler, and say what it came to; never raises."""
     try:
         value = _input(attempt)
-    except Exception as wrong:
+    except BaseException as wrong:
         return _refused_input(attempt, wrong)
     handler = attempt.handler
     try:
@@ -60,7 +60,7 @@ async def invoke(attempt: Attempt, threads: HandlerThreads) -> Outcome:
         return _raised(attempt, raised)
 
 
-def _refused_input(attempt: Attempt, wrong: Exception) -> Outcome:
+def _refused_input(attempt: Attempt, wrong: BaseException) -> Outcome:
     match wrong:
         case InvalidInput():
             # Where, but not what: an input's values belong in no message.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from edgeq.attempt import Attempt, Journal
 from edgeq.core.backoff import ErrorClass
 from edgeq.core.jobs import ClaimedJob
-from edgeq.core.outcomes import Failed, Outcome
+from edgeq.core.outcomes import Completed, Failed, Outcome
 from edgeq.errors import (
     NewerSchema,
     StoreBusy,
@@ -38,12 +39,17 @@ class Outbox:
         self._journal = journal
         self._unit = unit
         self._endings: list[Ending] = []
+        self._in_flight: list[Ending] = []
 
     def __bool__(self) -> bool:
         return bool(self._endings)
 
     def is_empty(self) -> bool:
         return not self._endings and self._journal.is_empty()
+
+    def completed_in_flight(self) -> int:
+        """Successes that are being written and whose answer has not been heard."""
+        return sum(isinstance(settled.outcome, Completed) for settled, _ in list(self._in_flight))
 
     def add(self, job: ClaimedJob, outcome: Outcome, attempt: Attempt | None) -> None:
         settled = Settled(
@@ -68,6 +74,7 @@ class Outbox:
         refused by its fence.
         """
         endings, self._endings = self._endings, []
+        self._in_flight = endings
         notes, progress = self._journal.take()
         settled = tuple(settled for settled, _ in endings)
         full = replace(cycle, settled=settled, notes=notes, progress=progress)
@@ -77,6 +84,8 @@ class Outbox:
             self._endings[:0] = endings
             self._journal.put_back(notes, progress)
             raise
+        finally:
+            self._in_flight = []
 
     async def _write(self, cycle: Cycle, may_wait: Callable[[], bool]) -> CycleAnswer:
         while True:
@@ -97,6 +106,8 @@ class Outbox:
         """One outcome cannot be stored: it fails its own job, and the others are written."""
         applied: list[Applied] = []
         lost: set[Lock] = set()
+        with suppress(Exception):
+            await self._store.write(replace(cycle, settled=(), claim=None))
         for each in cycle.settled:
             alone = Cycle(cycle.run_id, cycle.lock_until, settled=(each,))
             try:

@@ -247,7 +247,7 @@ class Shift:
                     self._tally.lost_with_its_process(each.after)
                 self.planner.isolated(gives_up=not lost)
             case ChildRefused():
-                await self._store.write(ReleaseRun(run_id, by_budget=False))
+                # Whatever it held comes back when its lock expires, and hardly counts.
                 self.planner.isolated(gives_up=True)
 
     def _fill_from_ahead(self) -> None:
@@ -258,7 +258,9 @@ class Shift:
         """
         now = self._elapsed()
         if self._crew.ahead and self._may_start(now):
-            sparing = 1 if now - self._slots_claimed_at > _CLAIM_SECONDS else 0
+            will_claim = self.stopped is None and not self.planner.waits_for_suspect
+            is_time = now - self._slots_claimed_at > _CLAIM_SECONDS
+            sparing = 1 if will_claim and is_time else 0
             self._crew.take_ahead(partial(self.planner.has_room, self._crew, sparing))
 
     def _attempt_ended(self, attempt: Attempt, outcome: Outcome) -> None:
@@ -365,6 +367,15 @@ class Shift:
 
     def has_leftovers(self) -> bool:
         return bool(self.left) or self._crew.has_left_some()
+
+    def begun(self) -> frozenset[int]:
+        """The jobs whose handlers were called and have not ended; asked by the watchdog too."""
+        attempts = [*list(self._crew.running.values()), *self.left]
+        return frozenset(each.job.seq for each in attempts if each.task is not None)
+
+    def completed_unheard(self) -> int:
+        """Successes that were sent and whose answer has not come."""
+        return self._outbox.completed_in_flight()
 
     def _write_late(self, outcome: Outcome) -> None:
         """A handler that was left behind came to an end after all: its fence decides."""

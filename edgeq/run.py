@@ -97,7 +97,8 @@ class Run:
 
     def releasing(self) -> ReleaseRun:
         """Puts back what the run still holds, when its process is about to end."""
-        return ReleaseRun(self.id, by_budget=not self._is_asked_to_stop)
+        begun = frozenset[int]() if self._shift is None else self._shift.begun()
+        return ReleaseRun(self.id, by_budget=not self._is_asked_to_stop, begun=begun)
 
     def closing(self, put_back: int | None = None) -> FinishRun:
         """The last word of the run; the watchdog says it when the event loop no longer can."""
@@ -108,7 +109,13 @@ class Run:
             stopped = Stop.SIGNAL if self._is_asked_to_stop else Stop.BUDGET
         return FinishRun(
             self.id,
-            self.tally.report(self.id, stopped, took_ms, put_back=put_back),
+            self.tally.report(
+                self.id,
+                stopped,
+                took_ms,
+                put_back=put_back,
+                completed_unheard=0 if shift is None else shift.completed_unheard(),
+            ),
             handled=self._handled,
             deferred=() if shift is None else tuple(shift.planner.deferred),
             durations=self.tally.durations(),

@@ -86,15 +86,23 @@ class RunTally:
         return Histogram.EMPTY if tally is None else tally.freeze()
 
     def report(
-        self, run_id: str, stopped: Stop, duration_ms: int, *, put_back: int | None = None
+        self,
+        run_id: str,
+        stopped: Stop,
+        duration_ms: int,
+        *,
+        put_back: int | None = None,
+        completed_unheard: int = 0,
     ) -> RunReport:
         """What was counted. Jobs whose end nobody saw were interrupted by the end of the run;
         of those, `put_back` were still ours, if that is known, and the others were lost."""
         counts = dict(self.counts)
         unseen = self.claimed - sum(counts.values())
         interrupted = unseen if put_back is None else min(unseen, put_back)
+        completed = min(unseen - interrupted, completed_unheard)
         counts["interrupted"] += interrupted
-        counts["lost_locks"] += unseen - interrupted
+        counts["completed"] += completed
+        counts["lost_locks"] += unseen - interrupted - completed
         empty = RunReport(
             run_id=run_id,
             claimed=self.claimed,

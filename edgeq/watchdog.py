@@ -39,8 +39,7 @@ class Watchdog:
         self._called = threading.Event()
         self._is_over = False
         self._is_urgent = False
-        self._has_reported = False
-        self._report: RunReport | None = None
+        self.has_reported = False
         self._showing = threading.Lock()
         threading.Thread(target=self._watch, name="edgeq-watchdog", daemon=True).start()
 
@@ -65,23 +64,23 @@ class Watchdog:
             self._called.wait(max(left, 0.0))
             self._called.clear()
 
-    def reported(self) -> None:
-        """The report is out; all that is left to see to is that the process ends."""
-        self._has_reported = True
+    def report(self, report: RunReport) -> None:
+        """Show the run's report, unless one is out already: the first one counts."""
+        with self._showing:
+            if not self.has_reported:
+                self.has_reported = True
+                self._show(report)
 
     def _end_process(self) -> None:
         """Put the jobs back, report, and leave, whatever of it fails or takes too long."""
         try:
             # Threads that spin take turns of 5 ms each, and every statement waits for its own.
             sys.setswitchinterval(_TURN_SECONDS)
-            if not self._has_reported:
+            if not self.has_reported:
                 words = threading.Thread(target=self._say_last_words, daemon=True)
                 words.start()
                 words.join(_LAST_WORDS_SECONDS)
-                with self._showing:
-                    if self._report is None:
-                        self._report = self._run.closing().report
-                    self._show(self._report)
+                self.report(self._run.closing().report)
         finally:
             os._exit(0)
 
@@ -89,6 +88,4 @@ class Watchdog:
         # If the database does not answer in time, the locks of this run expire soon.
         with contextlib.suppress(EdgeqError):
             put_back = self._store.write_blocking(self._run.releasing())
-            report = self._store.write_blocking(self._run.closing(put_back))
-            with self._showing:
-                self._report = self._report or report
+            self.report(self._store.write_blocking(self._run.closing(put_back)))

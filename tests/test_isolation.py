@@ -91,6 +91,15 @@ def test_poison_ends_its_own_process_and_fails_while_the_run_goes_on(project: Pa
     assert (job["status"], job["error"]["class"]) == ("failed", "worker_lost")
 
 
+@pytest.mark.parametrize("code", [0, 2])
+def test_poison_is_blamed_whatever_its_exit_code_says(project: Path, code: int) -> None:
+    (project / "handlers" / "jobs.py").write_text(HANDLERS.replace("_exit(7)", f"_exit({code})"))
+    job_id = _on_its_last_chance(project, "poison")
+    report = _run(project, "process", "--budget", "10", "--grace", "1")
+    assert report["failed"] == 1
+    assert _run(project, "jobs", "show", job_id)["error"]["class"] == "worker_lost"
+
+
 def test_an_innocent_job_completes_in_its_own_process(project: Path) -> None:
     job_id = _on_its_last_chance(project, "innocent")
     report = _run(project, "process", "--budget", "10", "--grace", "1")

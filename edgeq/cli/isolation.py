@@ -19,8 +19,8 @@ from edgeq.surroundings import ChildDied, ChildRefused
 from edgeq.watchdog import Watchdog
 
 _GRACE_SECONDS = 0.5
-# How `edgeq process` ends when it is called wrongly or has no database: no job has done that.
-_OWN_ERRORS = (2, 3)
+# How `edgeq process` ends when it cannot reach its database, which is no job's doing.
+_NO_DATABASE = 3
 
 
 class Isolation:
@@ -47,7 +47,7 @@ class Isolation:
             with contextlib.suppress(ProcessLookupError):
                 child.kill()
             await child.wait()
-        if child.returncode in _OWN_ERRORS:
+        if child.returncode == _NO_DATABASE:
             return ChildRefused()
         return _report(answer) if child.returncode == 0 else ChildDied()
 
@@ -77,11 +77,12 @@ async def _answer(child: asyncio.subprocess.Process) -> bytes:
     return answer
 
 
-def _report(answer: bytes) -> RunReport | ChildRefused:
+def _report(answer: bytes) -> RunReport | ChildDied:
+    """A child that ended well without a word was ended by its job."""
     try:
         return msgspec.json.decode(answer, type=RunReport)
     except msgspec.DecodeError:
-        return ChildRefused()
+        return ChildDied()
 
 
 def shown_to_parent() -> Callable[[RunReport], None]:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import click
@@ -40,8 +40,22 @@ async def _run(invocation: Invocation, given: dict[str, Any], began: float) -> N
     show = shown_to_parent() if last_chance is not None else _shown(invocation)
     isolation = Isolation(invocation, given)
     # Nobody waits for a database longer than the run would have lasted.
-    patience = max(1.0, given.get("budget", 25) + given.get("grace", 5))
+    passed = SystemClock().elapsed() - began
+    patience = max(0.5, given.get("budget", 25) + given.get("grace", 5) - passed)
     queue = open_queue(invocation, with_handlers=True, patience=patience)
+    with ExitStack() as until_closed:
+        await _run_open(queue, until_closed, given, last_chance, began, isolation, show)
+
+
+async def _run_open(
+    queue: Queue,
+    until_closed: ExitStack,
+    given: dict[str, Any],
+    last_chance: str | None,
+    began: float,
+    isolation: Isolation,
+    show: Callable[[RunReport], None],
+) -> None:
     async with queue:
         run = queue.new_run(
             queue.limits(**given),
@@ -54,16 +68,15 @@ async def _run(invocation: Invocation, given: dict[str, Any], began: float) -> N
         watchdog = Watchdog(run, queue.store, seconds_left=ending.seconds_left, show=show)
         if last_chance is not None:
             end_with_parent(watchdog)
-        with _signals(run, ending, watchdog, isolation):
-            async with _progress_bar(queue, run):
-                report = await run.process()
-            watchdog.reported()
-            show(report)
+        until_closed.callback(watchdog.cancel)
+        until_closed.enter_context(_signals(run, ending, watchdog, isolation))
+        async with _progress_bar(queue, run):
+            report = await run.process()
+        watchdog.report(report)
         if run.has_leftovers():
             # asyncio.run would wait for tasks that swallow their cancellation.
             await queue.close()
             os._exit(0)
-    watchdog.cancel()
 
 
 def _shown(invocation: Invocation) -> Callable[[RunReport], None]:
@@ -102,6 +115,8 @@ def _signals(run: Run, ending: _Ending, watchdog: Watchdog, isolation: Isolation
 
     def hear(_signal: int, _frame: object) -> None:
         nonlocal heard
+        if watchdog.has_reported:
+            return
         heard += 1
         run.hear_signal()
         if heard > 1:

@@ -211,6 +211,8 @@ class ReleaseRun(Command[int]):
     run_id: str
     by_budget: bool
     sparing: frozenset[int] = frozenset()
+    # Jobs whose handlers were called; of what was claimed ahead, the others never began.
+    begun: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,11 @@ async def in_thread(work: Work, if_abandoned: Work | None = None) -> None:
     """Wait for blocking work; if the caller is cancelled, it goes on, and is undone after."""
     call = _Call(work, if_abandoned)
     threading.Thread(target=call.run, name="edgeq-open-close", daemon=True).start()
-    await call.reply
+    try:
+        await call.reply
+    except asyncio.CancelledError:
+        call.abandon()
+        raise
 
 
 class _Call:
@@ -42,6 +46,11 @@ class _Call:
             self.reply.set_result(None)
         else:
             self.reply.set_exception(failure)
+
+    def abandon(self) -> None:
+        """The caller was cancelled after the answer had come: nobody will use what was made."""
+        if self.reply.done() and not self.reply.cancelled() and self.reply.exception() is None:
+            threading.Thread(target=self._undo, args=(None,), daemon=True).start()
 
     def _undo(self, failure: BaseException | None) -> None:
         if failure is None and self._if_abandoned is not None:

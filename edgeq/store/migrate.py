@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import uuid
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from edgeq.store.sqlite_file import APPLICATION_ID, connect, in_our_words
 # A test compares it with the newest revision in schema/.
 REVISIONS = ("0001",)
 HEAD = REVISIONS[-1]
+_alembic = threading.Lock()
 
 
 def bring_up_to_date(path: Path, gate: Gate, patience: float = PATIENCE_SECONDS) -> bool:
@@ -24,7 +26,9 @@ def bring_up_to_date(path: Path, gate: Gate, patience: float = PATIENCE_SECONDS)
         if is_current(path):
             return False
         _prepare_new_file(path)
-        _upgrade(path)
+        # Alembic keeps what it works on in globals of its module: one upgrade at a time.
+        with _alembic:
+            _upgrade(path)
     return True
 
 

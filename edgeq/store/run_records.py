@@ -176,7 +176,8 @@ def release(tx: Transaction, command: ReleaseRun) -> int:
     released = [job for job in held if job.seq not in command.sparing]
     for job in released:
         ahead = tx.row(_CLAIMED_AHEAD, seq=job.seq)
-        never_began = ahead is not None and ahead[0] == 1
+        was_ahead = ahead is not None and ahead[0] == 1
+        never_began = was_ahead and job.seq not in command.begun
         outcome = NotStarted() if never_began else Interrupted(by_budget=command.by_budget)
         standing = settle.standing_of(tx, job)
         settlement = settled_as(outcome, standing, now=tx.now, unit=0.0)

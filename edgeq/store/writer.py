@@ -6,6 +6,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -27,6 +28,8 @@ T = TypeVar("T")
 Executor = Callable[[Transaction, Any], Any]
 
 GROUP_AT_MOST = 500
+CLOSING_SECONDS = 30.0
+_GATE_SECONDS = 0.5
 _log = logging.getLogger("edgeq.store")
 
 
@@ -49,6 +52,7 @@ class Writer:
         self._waiting: queue.SimpleQueue[Unit[Any] | None] = queue.SimpleQueue()
         self._state = threading.Lock()
         self._is_closed = True
+        self._is_at_gate = False
         self._thread: threading.Thread | None = None
         self.watches = LockWatches(self._waiting.put, elapsed)
 
@@ -74,8 +78,15 @@ class Writer:
             self._is_closed = True
             # Behind the same lock as every put: nothing can follow it into the queue.
             self._waiting.put(None)
-        if self._thread is not None:
-            self._thread.join()
+        thread = self._thread
+        deadline = time.monotonic() + CLOSING_SECONDS
+        while thread is not None and thread.is_alive() and time.monotonic() < deadline:
+            was_at_gate = self._is_at_gate
+            thread.join(_GATE_SECONDS)
+            if was_at_gate and self._is_at_gate:
+                # Somebody holds the database and everybody who waited has been told. The thread
+                # ends with the process, or when it gets its turn.
+                return
 
     async def write(self, command: Command[T]) -> T:
         loop = asyncio.get_running_loop()
@@ -151,10 +162,13 @@ class Writer:
 
     def _commit_group(self, session: Session, first: Unit[Any]) -> bool:
         """Run one group; True when the end of the queue was in it."""
+        self._is_at_gate = True
         try:
             transaction = session.begin()
         except (StoreError, OSError) as failure:
             return self._refuse_group(first, failure)
+        finally:
+            self._is_at_gate = False
         units, is_last = self._take_waiting(first)
         if not units:
             session.rollback()

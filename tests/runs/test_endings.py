@@ -411,3 +411,49 @@ async def test_a_run_that_is_cancelled_anywhere_leaves_nothing_locked(seed: int)
         stats = (await queue.stats()).types[0]
     assert stats.counts[JobStatus.PROCESSING] == 0
     assert stats.counts[JobStatus.PENDING] + stats.counts[JobStatus.COMPLETED] == 300
+
+
+async def test_max_jobs_with_a_single_slot_runs_what_was_claimed_ahead() -> None:
+    @handler("tiny")
+    async def tiny(ctx: Context, input: dict[str, Any]) -> None:
+        await asyncio.sleep(0.003)
+
+    async with queue_for_test([tiny]) as queue:
+        await queue.enqueue_many(tiny, [{} for _ in range(100)])
+        report = await queue.process_jobs(budget=10, concurrency=1, max_jobs=60)
+    assert (report.completed, report.stopped) == (60, "max_jobs")
+    assert report.duration_ms < 5_000
+
+
+async def test_a_handler_that_cancels_its_own_task_has_failed() -> None:
+    @handler("suicidal", max_retries=0)
+    async def suicidal(ctx: Context, input: dict[str, Any]) -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return 1
+
+    async with queue_for_test([suicidal]) as queue:
+        job_id = (await queue.enqueue(suicidal, {})).job_id
+        report = await queue.process_jobs(budget=5)
+        assert (await queue.get(job_id)).status in ("failed", "completed")
+    assert report.claimed == 1
+
+
+async def test_a_guard_that_wants_to_leave_fails_its_job_only() -> None:
+    is_running = False
+
+    def guard(plain: dict[str, Any]) -> str | None:
+        if is_running:
+            raise SystemExit(7)
+        return None
+
+    @handler("guarded", max_retries=0, guard=guard)
+    async def guarded(ctx: Context, input: dict[str, Any]) -> None:
+        return None
+
+    async with queue_for_test([guarded]) as queue:
+        await queue.enqueue(guarded, {})
+        is_running = True
+        report = await queue.process_jobs(budget=5)
+    assert report.failed == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -243,3 +244,14 @@ def test_a_new_file_is_set_up_before_its_first_table(
         ((value,),) = connection.execute(f"PRAGMA {pragma}").fetchall()
 
     assert value == expected
+
+
+async def test_several_new_files_can_be_opened_at_once_in_one_process(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    stores = [SqliteStore(f"sqlite:///{tmp_path / f'{n}.db'}", clock) for n in range(6)]
+    await asyncio.gather(*(store.open() for store in stores))
+    try:
+        assert [migrate.read_version(store.path) for store in stores] == [migrate.HEAD] * 6
+    finally:
+        await asyncio.gather(*(store.close() for store in stores))
