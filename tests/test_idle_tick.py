@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from edgeq import Context, Queue, RunReport, handler
-from edgeq.cli.root import root
 from edgeq.handler_files import fingerprint_of
 from edgeq.settings import Settings
 from edgeq.store import idle, migrate
@@ -95,8 +93,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _process() -> dict[str, Any]:
-    ran = CliRunner().invoke(root, ["process", "--json", "--budget", "5"])
-    assert ran.exit_code == 0, ran.output
+    ran = subprocess.run(
+        [sys.executable, "-m", "edgeq", "process", "--json", "--budget", "5"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
     report: dict[str, Any] = json.loads(ran.stdout)
     return report
 

@@ -12,12 +12,15 @@ Work = Callable[[], None]
 async def in_thread(work: Work, if_abandoned: Work | None = None) -> None:
     """Wait for blocking work; if the caller is cancelled, it goes on, and is undone after."""
     call = _Call(work, if_abandoned)
-    threading.Thread(target=call.run, name="edgeq-open-close", daemon=True).start()
+    thread = threading.Thread(target=call.run, name="edgeq-open-close", daemon=True)
+    thread.start()
     try:
         await call.reply
     except asyncio.CancelledError:
         call.abandon()
         raise
+    # It has answered, and only has to end: whoever counts threads afterwards finds none of ours.
+    thread.join()
 
 
 class _Call:

@@ -112,7 +112,7 @@ class TestRuns:
     def test_of_idle_ticks_are_listed_whoever_counted_them(self, edgeq: CommandLine) -> None:
         edgeq.enqueue("anything", "--at", "2030-01-01T00:00:00Z")
         edgeq.process()
-        edgeq("process", "--budget", "1")
+        edgeq.run("process", "--budget", "1")
 
         (run,) = edgeq("runs", "--json").json["items"]
 
