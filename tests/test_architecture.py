@@ -52,6 +52,23 @@ def test_a_module_imports_from_the_home_of_a_name(module: Path) -> None:
     assert imported <= {"__version__"}
 
 
+def test_no_pattern_is_possessive(module: Path) -> None:
+    """Python before 3.11.5 matches `*+`, `++` and `(?>` at random, and may never come back."""
+    tree = ast.parse(module.read_text())
+    has_patterns = any(
+        alias.name == "re"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    )
+    texts = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and has_patterns
+    ]
+    assert not [text for text in texts if re.search(r"[*+?}][+]|\(\?>", text)]
+
+
 def test_nothing_is_left_for_later(module: Path) -> None:
     assert not re.findall(r"TODO|FIXME|XXX|NotImplementedError", module.read_text())
 

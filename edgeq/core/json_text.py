@@ -19,7 +19,7 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 _ENCODER = msgspec.json.Encoder()
 _CANONICAL_ENCODER = msgspec.json.Encoder(order="deterministic")
 # The closing quote is optional: a string without an end is then scanned once, not once per quote.
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _BRACKET = re.compile(r"[\[\]{}]")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _LONGEST_INT = len(str(INT_MIN))
