@@ -6,10 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from edgeq.errors import StoreError
 from edgeq.ports.commands import Command, Held
-from edgeq.ports.queries import Query
+from edgeq.ports.queries import Changes, Query
 
 T = TypeVar("T")
+
+# Called on a thread of the store's own, so it must be quick. An error is told when watching has
+# failed: it goes on by itself, except after StoreMoved.
+Listener = Callable[[Changes | StoreError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,4 +53,9 @@ class Store(Protocol):
 
     def keep_locks(self, watch: LockWatch) -> Callable[[], None]:
         """Extend a run's locks until the returned function is called, event loop or not."""
+        ...
+
+    async def watch(self, listener: Listener) -> Callable[[], None]:
+        """Tell of every change that is committed from now on, by any process, in order, until
+        the returned function is called; a gap is told as a reset."""
         ...

@@ -12,14 +12,7 @@ from edgeq.core import json_text
 from edgeq.core.ids import is_job_id, request_hash, unique_key
 from edgeq.core.jobs import Attempt, Job, JobStatus
 from edgeq.core.redaction import safe_message
-from edgeq.errors import (
-    InvalidInput,
-    JobCancelled,
-    JobFailed,
-    JobNotFound,
-    ResultExpired,
-    ResultNotReady,
-)
+from edgeq.errors import InvalidInput, JobNotFound
 from edgeq.events import JobMoved
 from edgeq.ports.commands import (
     Actor,
@@ -65,7 +58,7 @@ class Jobs(Enqueueing):
         return self._shown(await self._stored(job_id))
 
     async def _stored(self, job_id: str) -> Job:
-        _refuse_no_id(job_id)
+        refuse_no_id(job_id)
         found = await self._store.read(GetJobs((job_id,)))
         if job_id not in found:
             raise JobNotFound(job_id)
@@ -95,7 +88,7 @@ class Jobs(Enqueueing):
 
     async def logs(self, job_id: str, *, limit: int = PAGE, cursor: str | None = None) -> LogPage:
         """A page of a job's log, oldest first."""
-        _refuse_no_id(job_id)
+        refuse_no_id(job_id)
         page = await self._store.read(ListLogs(job_id, page_size(limit), cursor))
         if not page.items:
             await self._stored(job_id)
@@ -103,27 +96,11 @@ class Jobs(Enqueueing):
 
     async def attempts(self, job_id: str) -> tuple[Attempt, ...]:
         """The attempts at a job that did not simply succeed, oldest first."""
-        _refuse_no_id(job_id)
+        refuse_no_id(job_id)
         attempts = await self._store.read(ListAttempts(job_id))
         if not attempts:
             await self._stored(job_id)
         return attempts
-
-    async def result(self, job_id: str) -> Any:
-        """What the handler returned; raises what became of the job instead, if anything did."""
-        job = await self._stored(job_id)
-        if job.result_is_gone(self._store.now()):
-            raise ResultExpired(job_id)
-        match job.status:
-            case JobStatus.COMPLETED:
-                return job.output
-            case JobStatus.FAILED:
-                attempts = await self.attempts(job_id)
-                raise JobFailed(job_id, job.error_class or "", job.error_message or "", attempts)
-            case JobStatus.CANCELLED:
-                raise JobCancelled(job_id)
-            case _:
-                raise ResultNotReady(job_id, job.status)
 
     async def cancel(
         self, job_id: str, *, reason: str | None = None, actor: str = "library"
@@ -178,7 +155,7 @@ class Jobs(Enqueueing):
         self, job_id: str, *, reason: str | None = None, actor: str = "library"
     ) -> None:
         """Delete a job that is not running, with its log."""
-        _refuse_no_id(job_id)
+        refuse_no_id(job_id)
         await self._store.write(DeleteJob(job_id, _actor(actor, reason)))
 
     async def update(
@@ -201,7 +178,7 @@ class Jobs(Enqueueing):
         return await self._moved(UpdateJob(job_id, _actor(actor, reason), priority, due, new))
 
     async def _moved(self, command: _Move) -> Job:
-        _refuse_no_id(command.job_id)
+        refuse_no_id(command.job_id)
         job = await self._store.write(command)
         self._announce(JobMoved(job.id, job.type, None, job.status.value, job.attempt))
         return self._shown(job)
@@ -236,7 +213,7 @@ class Jobs(Enqueueing):
         return msgspec.structs.replace(job, output_data=None, error_message=None)
 
 
-def _refuse_no_id(job_id: object) -> None:
+def refuse_no_id(job_id: object) -> None:
     """What is not an id names no job, and need not be asked for."""
     if not is_job_id(job_id):
         raise JobNotFound(str(job_id))

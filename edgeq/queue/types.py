@@ -21,10 +21,11 @@ from edgeq.ports.queries import (
     RunRow,
     Stats,
 )
-from edgeq.queue.jobs import Jobs, page_size
+from edgeq.queue.jobs import page_size
+from edgeq.queue.waiting import Waiting
 
 
-class Types(Jobs):
+class Types(Waiting):
     """The methods about types, configuration, runs and statistics."""
 
     async def types(self) -> tuple[JobType, ...]:

@@ -284,20 +284,17 @@ def _stats_of(reader: Reader, job_type: JobType, took: Any) -> q.TypeStats:
 
 
 def get_changes(reader: Reader, query: q.GetChanges) -> q.Changes:
-    oldest, newest = reader.rows(_FEED_ENDS)[0]
-    if oldest is None:
-        return q.Changes(position=query.after, changes=())
     rows = reader.rows(_READ_CHANGES, after=query.after, at_most=query.limit)
+    # Asked after the rows: what was trimmed in between is then a reset, and not a silent gap.
+    oldest, newest = (end or 0 for end in reader.rows(_FEED_ENDS)[0])
     told = tuple(
         (position, at, change)
         for position, at, text in rows
         for change in _DECODE_CHANGES.decode(text)
     )
-    return q.Changes(
-        position=rows[-1][0] if rows else max(query.after, newest),
-        changes=told,
-        reset=query.after < oldest - 1,
-    )
+    is_beyond = query.after > newest
+    position = rows[-1][0] if rows else newest if is_beyond or query.limit == 0 else query.after
+    return q.Changes(position, told, reset=is_beyond or query.after < oldest - 1)
 
 
 Answer = Callable[[Reader, Any], Any]

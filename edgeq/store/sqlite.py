@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,7 +15,7 @@ from edgeq.errors import StoreClosed
 from edgeq.ports.clock import Clock
 from edgeq.ports.commands import Command
 from edgeq.ports.queries import Query
-from edgeq.ports.store import LockWatch
+from edgeq.ports.store import Listener, LockWatch
 from edgeq.store.beside_loop import in_thread
 from edgeq.store.executors import EXECUTORS
 from edgeq.store.gate import PATIENCE_SECONDS, Gate
@@ -25,6 +26,7 @@ from edgeq.store.writer import Writer
 
 if TYPE_CHECKING:
     from edgeq.store.sqlite_readers import SqliteReaders
+    from edgeq.store.watcher import Watcher
 
 T = TypeVar("T")
 
@@ -49,6 +51,8 @@ class SqliteStore:
         self._gate: Gate | None = None
         self._readers: SqliteReaders | None = None
         self._writer: Writer | None = None
+        self._watcher: Watcher | None = None
+        self._starting_watcher = threading.Lock()
 
     def now(self) -> int:
         return self._clock.now()
@@ -84,6 +88,10 @@ class SqliteStore:
         await in_thread(self.close_blocking)
 
     def close_blocking(self) -> None:
+        with self._starting_watcher:
+            if self._watcher is not None:
+                self._watcher.close()
+                self._watcher = None
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -107,6 +115,23 @@ class SqliteStore:
 
     def keep_locks(self, watch: LockWatch) -> Callable[[], None]:
         return self._open_writer().watches.add(watch)
+
+    async def watch(self, listener: Listener) -> Callable[[], None]:
+        self._open_writer()
+        if self._watcher is None:
+            await in_thread(self._start_watcher)
+        watcher = self._watcher
+        if watcher is None:
+            raise StoreClosed("This queue was closed.")
+        return watcher.add(listener)
+
+    def _start_watcher(self) -> None:
+        # Imported on first use, as the readers are.
+        from edgeq.store.watcher import Watcher
+
+        with self._starting_watcher:
+            if self._watcher is None and self._writer is not None:
+                self._watcher = Watcher(self.path, self._clock.now)
 
     def _open_session(self) -> SqliteSession:
         create_if_missing(self.path)

@@ -85,6 +85,19 @@ def connect(path: Path, *, durable: bool = True) -> sqlite3.Connection:
     return connection
 
 
+def connect_for_reading(path: Path) -> sqlite3.Connection:
+    """A connection that never writes, and never checkpoints."""
+    with in_our_words(path):
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            for pragma in READER_PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
 def _pragmas(*, durable: bool) -> tuple[str, ...]:
     return (
         f"synchronous = {'FULL' if durable else 'NORMAL'}",
