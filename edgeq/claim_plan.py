@@ -26,6 +26,7 @@ from edgeq.core.suspects import Quarantine, next_claim
 from edgeq.crew import Crew
 from edgeq.ports.commands import Claim, ClaimableType, CycleAnswer, RunStart
 from edgeq.registry import AnyHandler
+from edgeq.surroundings import LastChance
 from edgeq.tally import RunTally
 
 CHILD_START_SECONDS = 1.0
@@ -41,8 +42,8 @@ class ClaimPlanner:
         start: RunStart,
         tally: RunTally,
         *,
-        can_isolate: bool,
-        takes_last_chance: bool,
+        isolates_from: int | None,
+        last_chance: LastChance | None,
     ) -> None:
         self._limits = limits
         self._tally = tally
@@ -54,12 +55,14 @@ class ClaimPlanner:
             if stored.policy.handler_name in handlers and _is_wanted(stored, limits)
         ]
         self._quarantine = Quarantine()
-        self._suspect_is_due = False
-        self._last_chance_is_due = False
+        # A job that was lost once waits to be run alone; one that was lost more often waits for
+        # a process of its own.
+        self.suspect_is_due = False
+        self.last_chance_is_due = False
         # Where no child would have the time to start and to work, a suspect only runs alone.
-        self._isolates = can_isolate and limits.budget >= 3 * CHILD_START_SECONDS
-        self._gave_up_isolating = False
-        self._takes_last_chance = takes_last_chance
+        has_time = limits.budget >= 3 * CHILD_START_SECONDS
+        self.isolates_from = isolates_from if has_time else None
+        self._last_chance = last_chance
         self._is_first = True
         self.nothing_fits = False
         self._long: set[str] = set()
@@ -72,12 +75,18 @@ class ClaimPlanner:
         in_flight = len(crew.running) + crew.ahead
         if any(attempt.job.losses for attempt in crew.running.values()):
             return None
-        if self._takes_last_chance:
+        if self._last_chance is not None:
             types = self._admitted(crew, elapsed)
-            return Claim(types, steps, wants="last_chance", at_most=1, isolates=True)
+            return Claim(
+                types,
+                steps,
+                wants="last_chance",
+                at_most=1,
+                isolates_from=self._last_chance.from_losses,
+            )
         self._quarantine, wants = next_claim(
             self._quarantine,
-            suspect_is_due=self.waits_for_suspect,
+            suspect_is_due=self.suspect_is_due,
             in_flight=in_flight,
             now=now,
         )
@@ -92,26 +101,18 @@ class ClaimPlanner:
             ahead=ahead,
             wants=wants,
             at_most=self._jobs_left(),
-            isolates=self._isolates,
+            isolates_from=self.isolates_from,
+            asks_when=self._limits.is_resident,
         )
 
     def heard(self, answer: CycleAnswer) -> None:
         self._is_first = False
-        self._suspect_is_due = answer.suspect_is_due
-        self._last_chance_is_due = answer.last_chance_is_due and not self._gave_up_isolating
+        self.suspect_is_due = answer.suspect_is_due
+        self.last_chance_is_due = answer.last_chance_is_due
 
-    @property
-    def waits_for_suspect(self) -> bool:
-        return self._suspect_is_due or self._last_chance_is_due
-
-    def wants_isolation(self, crew: Crew) -> bool:
-        """Whether it is time to give a job on its last chance a process of its own."""
-        return self._last_chance_is_due and not crew.running and not crew.ahead
-
-    def isolated(self, *, gives_up: bool) -> None:
-        """It was tried, or is left to a later run; the next claim says whether another waits."""
-        self._last_chance_is_due = False
-        self._gave_up_isolating = gives_up
+    def learn(self, start: RunStart) -> None:
+        """What the store knows by now of how long work takes."""
+        self._known = start.durations
 
     def has_room(self, crew: Crew, sparing: int, lane: str) -> bool:
         """Whether one more job of a lane may start now."""
@@ -175,7 +176,7 @@ class ClaimPlanner:
 
     def _ahead(self, types: tuple[ClaimableType, ...], crew: Crew) -> int:
         """A suspect runs alone, and what is claimed ahead of it would be in its company."""
-        if self.waits_for_suspect or not any(each.ahead for each in types):
+        if self.suspect_is_due or not any(each.ahead for each in types):
             return 0
         return AHEAD_AT_MOST - crew.ahead
 

@@ -163,6 +163,10 @@ class Crew:
         self._left += stubborn
         return stubborn
 
+    def forget_the_gone(self) -> None:
+        """Those that were let go of and have ended since."""
+        self._left = [each for each in self._left if each.task is None or not each.task.done()]
+
     def has_left_some(self) -> bool:
         """Whether tasks still run that the crew has let go of."""
         return any(attempt.task is not None and not attempt.task.done() for attempt in self._left)

@@ -91,7 +91,7 @@ class Outbox:
         while True:
             try:
                 return await self._store.write(cycle)
-            except (StoreBusy, StoreFull):
+            except (StoreBusy, StoreFull, StoreFrozen):
                 if not may_wait():
                     raise
                 await asyncio.sleep(_RETRY_SECONDS)

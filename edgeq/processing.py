@@ -4,43 +4,44 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
 
 from edgeq.attempt import Attempt, Journal, StopReason, Workplace
-from edgeq.claim_plan import CHILD_START_SECONDS, ClaimPlanner
+from edgeq.claim_plan import ClaimPlanner
 from edgeq.core.clock_jumps import ClockWatch
 from edgeq.core.jobs import ClaimedJob, JobStatus
 from edgeq.core.outcomes import Interrupted, NotStarted, Outcome
-from edgeq.core.runs import RunLimits, RunReport, Stop
+from edgeq.core.runs import RunLimits, Stop
+from edgeq.core.suspects import LAST_CHANCE
 from edgeq.crew import UNWIND_SECONDS, Crew
 from edgeq.errors import StoreError
+from edgeq.isolation_ward import IsolationWard
 from edgeq.outbox import Ending, Outbox
 from edgeq.ports.commands import (
     Claim,
     Cycle,
     CycleAnswer,
     Held,
-    LoseRun,
     ReleaseRun,
     RunStart,
 )
 from edgeq.ports.store import LockWatch
 from edgeq.run_news import RunNews
-from edgeq.surroundings import ChildDied, ChildRefused, Surroundings
+from edgeq.surroundings import LastChance, Surroundings
 from edgeq.tally import RunTally
+from edgeq.timetable import Timetable
 
-LOCK_LIFE_MS = 60_000
-_LOCK_MARGIN_MS = 1_000
-_NOTE_SECONDS = 0.2
-_POLL_SECONDS = 1.0
 _CLAIM_SECONDS = 0.05
-_SHORT_SECONDS = 0.05
 
 
 class Shift:
     """The working part of a run, from its first claim to its last outcome."""
+
+    # How many losses bring a job into a process of its own, and how many of those there may be.
+    _isolates_from = LAST_CHANCE
+    _children_at_most = 1
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Shift:
         *,
         began: float,
         state: Any,
-        takes_last_chance: bool = False,
+        last_chance: LastChance | None = None,
     ) -> None:
         self.id = run_id
         self._around = around
@@ -60,21 +61,18 @@ class Shift:
         self._elapsed = around.clock.elapsed
         self._limits = limits
         self._tally = tally
-        self._began = began
-        self._budget_ends = began + limits.budget
-        self._interrupts_at = began + limits.seconds
+        self.times = Timetable(limits, began=began, elapsed=self._elapsed, now=self._store.now)
         self._news = RunNews(run_id, around)
         self.stopped: Stop | None = None
         self._interrupts_for = StopReason.BUDGET
         self._was_interrupted = False
         self._is_dry = False
-        self._next_claim = 0.0
         self._slots_claimed_at = began
         self._is_done = False
+        self._turned_at = began
         self._clocks = ClockWatch(around.clock.now(), self._elapsed())
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        self._notes_due: float | None = None
         self._journal = Journal(self._note_was_added, self._store.now)
         self._outbox = Outbox(self._store, self._journal, around.chance.unit)
         self.planner = ClaimPlanner(
@@ -82,8 +80,17 @@ class Shift:
             around.registry.handlers,
             start,
             tally,
-            can_isolate=around.isolate is not None,
-            takes_last_chance=takes_last_chance,
+            isolates_from=None if around.isolate is None else self._isolates_from,
+            last_chance=last_chance,
+        )
+        self._ward = IsolationWard(
+            around,
+            self.planner,
+            tally,
+            self._news,
+            at_most=self._children_at_most,
+            budget_ends=self.times.budget_ends,
+            left=self._work_may_have_come,
         )
         self._crew = self._assemble(state, start.config)
         self.left: list[Attempt] = []
@@ -93,8 +100,8 @@ class Shift:
         workplace = Workplace(
             journal=self._journal,
             elapsed=self._elapsed,
-            budget_ends=self._budget_ends,
-            interrupts_at=self._interrupts_at,
+            budget_ends=self.times.budget_ends,
+            interrupts_at=self.times.interrupts_at,
             state=state,
             config=config,
             prepare_child=self._around.prepare_child,
@@ -104,24 +111,25 @@ class Shift:
 
     async def work(self) -> None:
         """Cycle until nothing is due, the time is up, or somebody says stop."""
-        stop_keeping = self._store.keep_locks(self._lock_watch())
-        try:
-            await self._work()
-        except BaseException:
-            await self._put_all_back()
-            raise
-        finally:
-            self._is_done = True
-            stop_keeping()
-            self._crew.close()
+        async with AsyncExitStack() as until_done:
+            until_done.callback(self._crew.close)
+            until_done.callback(self._store.keep_locks(self._lock_watch()))
+            await self._listen(until_done)
+            try:
+                await self._work()
+            except BaseException:
+                await self._put_all_back()
+                raise
+            finally:
+                self._is_done = True
 
     def stop(self) -> None:
         """A signal: claim no more, finish within the grace, interrupt the rest uncounted."""
         if self.stopped is not Stop.SIGNAL:
             self.stopped = Stop.SIGNAL
             self._interrupts_for = StopReason.SIGNAL
-            self._interrupts_at = min(self._interrupts_at, self._elapsed() + self._limits.grace)
-            self._workplace.interrupts_at = self._interrupts_at
+            self.times.end_soon()
+            self._workplace.interrupts_at = self.times.interrupts_at
             self._workplace.stops_for = StopReason.SIGNAL
         self._wake.set()
 
@@ -131,9 +139,8 @@ class Shift:
             cycle = self._next_cycle()
             if cycle is not None:
                 await self._turn(cycle)
-            if self.stopped is None and self.planner.wants_isolation(self._crew):
-                await self._isolate()
-                continue
+            if self.stopped is None:
+                self._ward.admit()
             if self._is_finished():
                 return
             if not self._outbox:
@@ -141,28 +148,28 @@ class Shift:
                 await self._rest()
 
     def _look_at_the_time(self) -> None:
-        now = self._elapsed()
+        self._turned_at = now = self._elapsed()
         self._clocks, jump = self._clocks.look(self._around.clock.now(), now)
         if jump:
             self._news.clock_jumped(jump)
-        if self.stopped is None and now >= self._budget_ends:
+        if self.stopped is None and now >= self.times.budget_ends:
             self.stopped = Stop.BUDGET
         if self.stopped is None and self.planner.has_spent_its_jobs():
             self.stopped = Stop.MAX_JOBS
         if not self._may_start(now):
             self._give_back_unstarted()
         self._crew.stop_overdue()
-        if now >= self._interrupts_at and not self._was_interrupted:
+        if now >= self.times.interrupts_at and not self._was_interrupted:
             self._was_interrupted = True
             self._crew.interrupt_all(self._interrupts_for)
-        if now >= self._interrupts_at + UNWIND_SECONDS:
+        if now >= self.times.lets_go_at():
             for attempt in self._crew.let_go_of_all():
                 self.left.append(attempt)
                 self._tally.took(attempt.job.type, now - attempt.started)
 
     def _may_start(self, now: float) -> bool:
         """Whether what is claimed already may still be started."""
-        return self.stopped in (None, Stop.MAX_JOBS) and now < self._budget_ends
+        return self.stopped in (None, Stop.MAX_JOBS) and now < self.times.budget_ends
 
     def _give_back_unstarted(self) -> None:
         for job in self._crew.give_back_ahead():
@@ -171,18 +178,17 @@ class Shift:
     def _next_cycle(self) -> Cycle | None:
         """What there is to write or to claim now; None when there is neither."""
         now = self._elapsed()
+        times = self.times
         claim = None
-        if self.stopped is None and (self._outbox or now >= self._next_claim):
-            claim = self.planner.plan(self._crew, elapsed=now - self._began, now=self._store.now())
+        if self.stopped is None and (self._outbox or now >= times.next_claim):
+            claim = self.planner.plan(self._crew, elapsed=now - times.began, now=self._store.now())
             if claim is None:
-                # No room, or quiet for a suspect: time alone may change that.
-                self._next_claim = now + _POLL_SECONDS
-        notes_are_due = self._notes_due is not None and now >= self._notes_due
-        if claim is None and not self._outbox and not notes_are_due:
+                times.found_no_room()
+        if claim is None and not self._outbox and not times.are_notes_due():
             return None
-        self._notes_due = None
+        times.notes_due = None
         takes_back = self._clocks.trusts_locks(now)
-        return Cycle(self.id, self._lock_until(), claim=claim, takes_back=takes_back)
+        return Cycle(self.id, times.lock_until(), claim=claim, takes_back=takes_back)
 
     async def _turn(self, cycle: Cycle) -> None:
         """One cycle: write what ended, claim what is next, and start it."""
@@ -192,8 +198,7 @@ class Shift:
         self._news.moved(answer.moved)
         self._tally.reclaimed += answer.reclaimed
         self._tally.claimed += len(answer.claimed)
-        if not answer.is_enabled and self.stopped is None:
-            self.stopped = Stop.DISABLED
+        self._heed_the_switch(is_enabled=answer.is_enabled)
         if cycle.claim is not None:
             self._heed(cycle.claim, answer)
         self._news.claimed(answer.claimed)
@@ -206,7 +211,7 @@ class Shift:
 
     async def _send_while_launching(self, cycle: Cycle) -> tuple[list[Ending], CycleAnswer]:
         """Hand the cycle to the store first: it writes while handlers are called here."""
-        sending = self._loop.create_task(self._outbox.send(cycle, self._may_wait))
+        sending = self._loop.create_task(self._outbox.send(cycle, self.times.may_wait))
         try:
             await asyncio.sleep(0)
             self._crew.launch()
@@ -216,39 +221,16 @@ class Shift:
             await asyncio.wait([sending])
             raise
 
-    def _may_wait(self) -> bool:
-        return self._elapsed() < self._interrupts_at
-
     def _heed(self, claim: Claim, answer: CycleAnswer) -> None:
-        now = self._elapsed()
         self.planner.heard(answer)
         if claim.steps:
-            self._slots_claimed_at = now
+            self._slots_claimed_at = self._elapsed()
         self._is_dry = len(answer.claimed) < _wanted(claim)
-        self._next_claim = now + (_POLL_SECONDS if self._is_dry else 0.0)
+        self.times.claimed(is_dry=self._is_dry, next_moment=answer.next_moment)
 
-    async def _isolate(self) -> None:
-        """Give a job on its last chance a process of its own, and hear what became of it."""
-        seconds = self._budget_ends - self._elapsed() - CHILD_START_SECONDS
-        if self._around.isolate is None or seconds < CHILD_START_SECONDS:
-            self.planner.isolated(gives_up=True)
-            return
-        self._next_claim = 0.0
-        run_id = self._around.new_id()
-        match await self._around.isolate(run_id, seconds):
-            case RunReport() as report:
-                self._tally.add(report)
-                # A child that found nothing would find nothing again and again.
-                self.planner.isolated(gives_up=report.claimed == 0)
-            case ChildDied():
-                lost = await self._store.write(LoseRun(run_id))
-                self._news.moved(lost)
-                for each in lost:
-                    self._tally.lost_with_its_process(each.after)
-                self.planner.isolated(gives_up=not lost)
-            case ChildRefused():
-                # Whatever it held comes back when its lock expires, and hardly counts.
-                self.planner.isolated(gives_up=True)
+    def _heed_the_switch(self, *, is_enabled: bool) -> None:
+        if not is_enabled and self.stopped is None:
+            self.stopped = Stop.DISABLED
 
     def _fill_from_ahead(self) -> None:
         """Start what was claimed ahead, but let a claim have a slot every now and then.
@@ -258,7 +240,7 @@ class Shift:
         """
         now = self._elapsed()
         if self._crew.ahead and self._may_start(now):
-            will_claim = self.stopped is None and not self.planner.waits_for_suspect
+            will_claim = self.stopped is None and not self.planner.suspect_is_due
             is_time = now - self._slots_claimed_at > _CLAIM_SECONDS
             sparing = 1 if will_claim and is_time else 0
             self._crew.take_ahead(partial(self.planner.has_room, self._crew, sparing))
@@ -292,39 +274,45 @@ class Shift:
                 self._news.lost(settled.job_id, settled.type)
 
     def _is_finished(self) -> bool:
-        if self._crew.running or self._crew.ahead or not self._outbox.is_empty():
+        if self._crew.running or self._crew.ahead or not self._outbox.is_empty() or self._ward:
             return False
-        is_empty = self._is_dry or self.planner.nothing_fits
-        if self.stopped is None and is_empty and not self.planner.waits_for_suspect:
+        if self.stopped is None and self._has_nothing_to_do():
             self.stopped = Stop.EMPTY
         return self.stopped is not None
 
+    def _has_nothing_to_do(self) -> bool:
+        is_empty = self._is_dry or self.planner.nothing_fits
+        return is_empty and not self.planner.suspect_is_due
+
     async def _rest(self) -> None:
         """Sleep until an attempt ends, something is due, or somebody calls."""
-        now = self._elapsed()
-        times = [self._interrupts_at, self._interrupts_at + UNWIND_SECONDS, self._budget_ends]
-        times += [t for t in (self._notes_due, self._crew.next_deadline()) if t is not None]
-        if self.stopped is None:
-            times.append(self._next_claim)
-        timeout = min((moment - now for moment in times if moment > now), default=_SHORT_SECONDS)
+        seconds = self.times.seconds_to_next(
+            self._crew.next_deadline(), may_claim=self.stopped is None
+        )
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(seconds):
                 await self._wake.wait()
         self._wake.clear()
 
+    async def _listen(self, until_done: AsyncExitStack) -> None:
+        """A run looks by itself; it does not live long enough for more."""
+
     def _note_was_added(self) -> None:
         """A handler wrote something, on the loop or in a thread."""
-        if self._notes_due is None:
-            self._notes_due = self._elapsed() + _NOTE_SECONDS
+        if self.times.note_was_added():
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._wake.set)
+
+    def _work_may_have_come(self) -> None:
+        self.times.claim_now()
+        self._wake.set()
 
     def _lock_watch(self) -> LockWatch:
         def told(held: Held | None) -> None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._hear, held)
 
-        return LockWatch(self.id, self._lock_until, told)
+        return LockWatch(self.id, self.times.lock_until, told)
 
     def _hear(self, held: Held | None) -> None:
         """What the store says this run still holds; a change may also mean new work."""
@@ -332,10 +320,9 @@ class Shift:
             self._crew.note_cancellations(held.cancel_requested)
         ours = {} if held is None else held.fences
         self._forsake(*self._crew.lose_all_but(set(ours.items())))
-        if held is not None and not held.is_enabled and self.stopped is None:
-            self.stopped = Stop.DISABLED
-        self._next_claim = min(self._next_claim, self._elapsed())
-        self._wake.set()
+        if held is not None:
+            self._heed_the_switch(is_enabled=held.is_enabled)
+        self._work_may_have_come()
 
     def _forsake(self, running: list[ClaimedJob], ahead: list[ClaimedJob]) -> None:
         """Tell of jobs that are somebody else's now; those that run are counted at their end."""
@@ -344,26 +331,28 @@ class Shift:
         for _ in ahead:
             self._tally.lost()
 
-    def _lock_until(self) -> int:
-        """Not beyond the run's own end: a run that died is soon known to be dead."""
-        now = self._store.now()
-        left_ms = round((self._interrupts_at - self._elapsed()) * 1000)
-        return min(now + max(left_ms, 0) + _LOCK_MARGIN_MS, now + LOCK_LIFE_MS)
-
     async def _put_all_back(self) -> None:
         """The run itself failed or was cancelled: nothing that it holds may be lost."""
         self.stopped = Stop.SIGNAL
         self._crew.interrupt_all(StopReason.SIGNAL)
         self._crew.launch()
+        await self._ward.end()
         tasks = [a.task for a in self._crew.running.values() if a.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=UNWIND_SECONDS)
         self._give_back_unstarted()
         with suppress(StoreError):
-            await self._outbox.send(Cycle(self.id, self._lock_until()), lambda: False)
+            await self._outbox.send(Cycle(self.id, self.times.lock_until()), lambda: False)
             # Also what a cancelled cycle had claimed, whose answer nobody heard.
             still_running = frozenset(attempt.job.seq for attempt in self._crew.running.values())
             await self._store.write(ReleaseRun(self.id, by_budget=False, sparing=still_running))
+
+    def stuck_since(self) -> float | None:
+        """The first deadline that passed without a turn of the event loop; on any thread."""
+        deadlines = [each.deadline for each in list(self._crew.running.values())]
+        first = min(deadlines, default=None)
+        is_stuck = first is not None and self._turned_at < first <= self._elapsed()
+        return first if is_stuck else None
 
     def has_leftovers(self) -> bool:
         return bool(self.left) or self._crew.has_left_some()
@@ -384,7 +373,7 @@ class Shift:
 
         async def write() -> None:
             with suppress(StoreError):
-                await self._outbox.send(Cycle(self.id, self._lock_until()), lambda: False)
+                await self._outbox.send(Cycle(self.id, self.times.lock_until()), lambda: False)
 
         task = self._loop.create_task(write())
         self._late.add(task)

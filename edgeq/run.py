@@ -1,21 +1,23 @@
-"""A run: one invocation of `process_jobs`, from its record's first line to its report."""
+"""A run: one `process_jobs` or one life of a worker, from its record to its report."""
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import msgspec
 
 from edgeq.core.runs import RunLimits, RunReport, Stop
+from edgeq.errors import StoreError
 from edgeq.events import RunEnded, RunStarted
 from edgeq.ports.commands import FinishRun, ReleaseRun, RunStart, StartRun
 from edgeq.processing import Shift
-from edgeq.surroundings import Surroundings
+from edgeq.residence import ResidentShift
+from edgeq.surroundings import LastChance, Surroundings
 from edgeq.tally import RunTally
 
 
 class Run:
-    """One invocation of `process_jobs`; `tally` can be watched while it works."""
+    """One invocation of `process_jobs`, or one life of a worker; `tally` can be watched."""
 
     def __init__(
         self,
@@ -24,10 +26,10 @@ class Run:
         *,
         began: float,
         ends_process: bool = False,
-        last_chance: str | None = None,
+        last_chance: LastChance | None = None,
     ) -> None:
-        self.id = around.new_id() if last_chance is None else last_chance
-        self._takes_last_chance = last_chance is not None
+        self.id = around.new_id() if last_chance is None else last_chance.run_id
+        self._last_chance = last_chance
         self.limits = limits
         self.tally = RunTally()
         self._around = around
@@ -44,7 +46,7 @@ class Run:
         start = await self._around.store.write(
             StartRun(
                 self.id,
-                "isolated" if self._takes_last_chance else "process",
+                self._kind(),
                 self._around.worker_name,
                 msgspec.json.encode(self.limits).decode(),
             )
@@ -52,17 +54,28 @@ class Run:
         self._around.announce(RunStarted(self.id))
         handlers = self._around.registry.handlers
         self._handled = tuple(t.name for t in start.types if t.policy.handler_name in handlers)
-        if start.is_enabled:
-            await self._work(start)
+        if start.is_enabled or self.limits.is_resident:
+            await self._work_or_say_so(start)
         else:
             self._stopped = Stop.DISABLED
         return await self._finish()
+
+    async def _work_or_say_so(self, start: RunStart) -> None:
+        try:
+            await self._work(start)
+        except BaseException:
+            # Cancelled, or failed: its record must not look like that of a dead process.
+            self._is_asked_to_stop = True
+            with suppress(StoreError):
+                await self._around.store.write(self.closing())
+            raise
 
     async def _work(self, start: RunStart) -> None:
         lifespan = self._around.registry.lifespan
         async with AsyncExitStack() as stack:
             state = None if lifespan is None else await stack.enter_async_context(lifespan())
-            self._shift = Shift(
+            make = ResidentShift if self.limits.is_resident else Shift
+            self._shift = make(
                 self.id,
                 self._around,
                 self.limits,
@@ -70,11 +83,16 @@ class Run:
                 self.tally,
                 began=self._began,
                 state=state,
-                takes_last_chance=self._takes_last_chance,
+                last_chance=self._last_chance,
             )
             if self._is_asked_to_stop:
                 self._shift.stop()
             await self._shift.work()
+
+    def _kind(self) -> str:
+        if self._last_chance is not None:
+            return "isolated"
+        return "worker" if self.limits.is_resident else "process"
 
     def stop(self) -> None:
         """A signal came: claim no more, finish within the grace, put the rest back."""
@@ -120,6 +138,10 @@ class Run:
             deferred=() if shift is None else tuple(shift.planner.deferred),
             durations=self.tally.durations(),
         )
+
+    def stuck_since(self) -> float | None:
+        """Since when a handler has kept the event loop beyond its timeout; for the watchdog."""
+        return None if self._shift is None else self._shift.stuck_since()
 
     def has_leftovers(self) -> bool:
         """Whether code of handlers still runs that could not be stopped."""

@@ -23,7 +23,15 @@ class ChildRefused:
     """The process of an isolated job could not do its work: not the job's doing."""
 
 
-Isolate = Callable[[str, float], Awaitable[RunReport | ChildDied | ChildRefused]]
+@dataclass(frozen=True)
+class LastChance:
+    """What the process of isolated jobs is told: its run's id, and whose jobs it may take."""
+
+    run_id: str
+    from_losses: int
+
+
+Isolate = Callable[[LastChance, float], Awaitable[RunReport | ChildDied | ChildRefused]]
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,6 @@ class Surroundings:
     prepare_child: Callable[..., NewJob]
     new_id: Callable[[], str]
     worker_name: str = ""
-    # Runs one job on its last chance in a process of its own, under a run id and within seconds;
-    # answers with that run's report, or how its process ended instead. Absent in a library.
+    # Runs suspects, one at a time, in a process of its own and within so many seconds; answers
+    # with that run's report, or how its process ended instead. Absent in a library.
     isolate: Isolate | None = None

@@ -81,6 +81,12 @@ class RunTally:
     def durations(self) -> dict[str, Histogram]:
         return {name: tally.freeze() for name, tally in self._durations.items()}
 
+    def take_durations(self) -> dict[str, Histogram]:
+        """The same, once: what is taken is about to be stored."""
+        taken = self.durations()
+        self._durations.clear()
+        return taken
+
     def durations_of(self, type_name: str) -> Histogram:
         tally = self._durations.get(type_name)
         return Histogram.EMPTY if tally is None else tally.freeze()

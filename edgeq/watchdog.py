@@ -16,6 +16,8 @@ from edgeq.run import Run
 # What the last writes may take. Without them locks expire by themselves, a second after the run.
 _LAST_WORDS_SECONDS = 0.45
 _TURN_SECONDS = 0.00005
+# A worker has no end, but may get stuck at any time.
+_LONGEST_NAP_SECONDS = 5.0
 
 
 class Watchdog:
@@ -31,11 +33,13 @@ class Watchdog:
         *,
         seconds_left: Callable[[], float],
         show: Callable[[RunReport], None],
+        exit_code: Callable[[], int] = lambda: 0,
     ) -> None:
         self._run = run
         self._store = store
         self._seconds_left = seconds_left
         self._show = show
+        self._exit_code = exit_code
         self._called = threading.Event()
         self._is_over = False
         self._is_urgent = False
@@ -61,7 +65,7 @@ class Watchdog:
             left = self._seconds_left()
             if self._is_urgent or left <= 0:
                 self._end_process()
-            self._called.wait(max(left, 0.0))
+            self._called.wait(min(max(left, 0.0), _LONGEST_NAP_SECONDS))
             self._called.clear()
 
     def report(self, report: RunReport) -> None:
@@ -82,7 +86,7 @@ class Watchdog:
                 words.join(_LAST_WORDS_SECONDS)
                 self.report(self._run.closing().report)
         finally:
-            os._exit(0)
+            os._exit(self._exit_code())
 
     def _say_last_words(self) -> None:
         # If the database does not answer in time, the locks of this run expire soon.

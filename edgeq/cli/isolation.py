@@ -1,4 +1,4 @@
-"""A process of its own for a job on its last chance, so that its death says whose fault it was."""
+"""A process of its own for jobs that were lost, so that its death says whose fault it was."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 
 from edgeq.cli.invocation import Invocation
 from edgeq.core.runs import RunReport
-from edgeq.surroundings import ChildDied, ChildRefused
+from edgeq.surroundings import ChildDied, ChildRefused, LastChance
 from edgeq.watchdog import Watchdog
 
 _GRACE_SECONDS = 0.5
@@ -24,26 +24,31 @@ _NO_DATABASE = 3
 
 
 class Isolation:
-    """Runs `edgeq process` once more, for one job only, and answers with its report."""
+    """Runs `edgeq process` once more, for suspects only, and answers with its report."""
 
-    def __init__(self, invocation: Invocation, given: dict[str, Any]) -> None:
+    def __init__(
+        self, invocation: Invocation, given: dict[str, Any], *, max_jobs: int | None = None
+    ) -> None:
         self._invocation = invocation
         self._given = given
-        self._child: asyncio.subprocess.Process | None = None
+        self._max_jobs = max_jobs
+        self._children: set[asyncio.subprocess.Process] = set()
 
-    async def __call__(self, run_id: str, seconds: float) -> RunReport | ChildDied | ChildRefused:
+    async def __call__(
+        self, last_chance: LastChance, seconds: float
+    ) -> RunReport | ChildDied | ChildRefused:
         child = await asyncio.create_subprocess_exec(
-            *self._command(run_id, seconds),
+            *self._command(last_chance, seconds),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             # A signal that the job sends to its own process group must not reach this one.
             start_new_session=True,
         )
-        self._child = child
+        self._children.add(child)
         try:
             answer = await _answer(child)
         finally:
-            self._child = None
+            self._children.discard(child)
             with contextlib.suppress(ProcessLookupError):
                 child.kill()
             await child.wait()
@@ -51,7 +56,7 @@ class Isolation:
             return ChildRefused()
         return _report(answer) if child.returncode == 0 else ChildDied()
 
-    def _command(self, run_id: str, seconds: float) -> list[str]:
+    def _command(self, last_chance: LastChance, seconds: float) -> list[str]:
         said = self._invocation
         command = [sys.executable, "-m", "edgeq", "--db", said.db, "--log-level", said.log_level]
         if said.handlers is not None:
@@ -60,13 +65,16 @@ class Isolation:
         for option in ("types", "lanes"):
             for name in self._given.get(option, ()):
                 command += [f"--{option}", name]
-        return [*command, "--concurrency", "1", "--max-jobs", "1", "--last-chance", run_id]
+        if self._max_jobs is not None:
+            command += ["--max-jobs", str(self._max_jobs)]
+        told = f"{last_chance.run_id}:{last_chance.from_losses}"
+        return [*command, "--concurrency", "1", "--last-chance", told]
 
     def stop(self) -> None:
-        """Pass a signal on: the child puts its job back and reports."""
-        if self._child is not None:
+        """Pass a signal on: the children put their jobs back and report."""
+        for child in self._children:
             with contextlib.suppress(ProcessLookupError):
-                self._child.send_signal(signal.SIGTERM)
+                child.send_signal(signal.SIGTERM)
 
 
 async def _answer(child: asyncio.subprocess.Process) -> bytes:
@@ -97,8 +105,14 @@ def shown_to_parent() -> Callable[[RunReport], None]:
     return show
 
 
+def last_chance_of(told: str) -> LastChance:
+    """In the child: what `--last-chance` says."""
+    run_id, _, losses = told.partition(":")
+    return LastChance(run_id, int(losses))
+
+
 def end_with_parent(watchdog: Watchdog) -> None:
-    """In the child: when the parent is gone, put the job back and end too."""
+    """In a child: when the parent is gone, put the jobs back and end too."""
 
     def watch() -> None:
         with contextlib.suppress(OSError):

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from edgeq.cli.early_signals import end_at_once
 from edgeq.cli.invocation import Invocation, common_options, reporting_errors
 from edgeq.cli.report import show_report
 
@@ -32,12 +33,13 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 @click.option("--types", multiple=True, metavar="NAME", help="Only these job types.")
 @click.option("--lanes", multiple=True, metavar="LANE", help="Only these lanes.")
 @click.option("--max-jobs", type=click.IntRange(1), help="Stop after this many jobs.")
-@click.option("--last-chance", hidden=True, help="Run one suspect under this run id.")
+@click.option("--last-chance", hidden=True, help="RUN_ID:LOSSES, for a child that runs suspects.")
 @common_options
 def process(invocation: Invocation, **given: Any) -> None:
     """Run what is due under a time budget, report, and exit."""
     # The budget counts from here: importing the engine and the handlers belongs to the run.
     began = time.clock_gettime(_CLOCK)
+    end_at_once()
     limits = {name: value for name, value in given.items() if value not in (None, ())}
     with reporting_errors(invocation):
         if "last_chance" in limits or not _was_idle(invocation, limits.get("types", ()), began):

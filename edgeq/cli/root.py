@@ -16,6 +16,10 @@ COMMANDS = {
         "edgeq.cli.process:process",
         "Run what is due under a time budget, report, and exit.",
     ),
+    "worker": (
+        "edgeq.cli.worker:worker",
+        "Run jobs as soon as they are due, until a signal comes.",
+    ),
     "enqueue": ("edgeq.cli.enqueue:enqueue", "Add a job, or one for each line of a file."),
     "jobs": ("edgeq.cli.jobs:jobs", "Look at jobs, and act on them."),
     "types": ("edgeq.cli.types:types", "Look at job types, and change their policy."),

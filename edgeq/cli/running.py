@@ -8,70 +8,113 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import click
 
 from edgeq.cli.invocation import Invocation, open_queue, set_up_logging
-from edgeq.cli.isolation import Isolation, end_with_parent, shown_to_parent
+from edgeq.cli.isolation import Isolation, end_with_parent, last_chance_of, shown_to_parent
 from edgeq.cli.report import show_report
 from edgeq.core.jobs import JobStatus
 from edgeq.core.runs import RunReport
 from edgeq.crew import UNWIND_SECONDS
 from edgeq.documents import report_document
 from edgeq.run import Run
+from edgeq.surroundings import LastChance
 from edgeq.watchdog import Watchdog
 from edgeq.wiring import Queue, SystemClock
 
 # After the grace: a handler's last chance to unwind, and the writing of what came of it.
 _LAST_SECONDS = UNWIND_SECONDS + 0.25
+# How long after its timeout a handler may still keep the event loop of a worker.
+_STUCK_SECONDS = 5.0
 _BAR_SECONDS = 0.1
 _BAR_WIDTH = 30
+
+Show = Callable[[RunReport], None]
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a command asks for: the limits of its run, and what kind of process this is."""
+
+    invocation: Invocation
+    limits: dict[str, Any]
+    began: float
+    is_resident: bool = False
+    last_chance: LastChance | None = None
+    # Whether somebody holds the other end of stdin, and this has to end with them.
+    has_parent: bool = False
+
+    def patience(self) -> float | None:
+        """Nobody waits for a database longer than the run would have lasted."""
+        if self.is_resident:
+            return None
+        passed = SystemClock().elapsed() - self.began
+        wanted = float(self.limits.get("budget", 25)) + float(self.limits.get("grace", 5))
+        return max(0.5, wanted - passed)
 
 
 def run_process(invocation: Invocation, given: dict[str, Any], *, began: float) -> None:
     """Run once and print the report; the process ends in time, whatever handlers do."""
-    set_up_logging(invocation.log_level)
-    asyncio.run(_run(invocation, given, began))
+    told = given.pop("last_chance", None)
+    last_chance = None if told is None else last_chance_of(told)
+    command = Command(
+        invocation, given, began, last_chance=last_chance, has_parent=last_chance is not None
+    )
+    _run(command, shown_to_parent() if last_chance is not None else _shown(invocation))
 
 
-async def _run(invocation: Invocation, given: dict[str, Any], began: float) -> None:
-    last_chance = given.pop("last_chance", None)
-    show = shown_to_parent() if last_chance is not None else _shown(invocation)
-    isolation = Isolation(invocation, given)
-    # Nobody waits for a database longer than the run would have lasted.
-    passed = SystemClock().elapsed() - began
-    patience = max(0.5, given.get("budget", 25) + given.get("grace", 5) - passed)
-    queue = open_queue(invocation, with_handlers=True, patience=patience)
-    with ExitStack() as until_closed:
-        await _run_open(queue, until_closed, given, last_chance, began, isolation, show)
-
-
-async def _run_open(
-    queue: Queue,
-    until_closed: ExitStack,
-    given: dict[str, Any],
-    last_chance: str | None,
-    began: float,
-    isolation: Isolation,
-    show: Callable[[RunReport], None],
+def run_worker(
+    invocation: Invocation, given: dict[str, Any], *, began: float, has_parent: bool
 ) -> None:
+    """Work until a signal comes, then print the report."""
+    command = Command(invocation, given, began, is_resident=True, has_parent=has_parent)
+    _run(command, _shown(invocation))
+
+
+def _run(command: Command, show: Show) -> None:
+    set_up_logging(command.invocation.log_level)
+
+    async def run() -> None:
+        queue = open_queue(command.invocation, with_handlers=True, patience=command.patience())
+        with ExitStack() as until_closed:
+            await _run_open(queue, until_closed, command, show)
+
+    asyncio.run(run())
+
+
+async def _run_open(queue: Queue, until_closed: ExitStack, command: Command, show: Show) -> None:
     async with queue:
-        run = queue.new_run(
-            queue.limits(**given),
-            began=began,
-            ends_process=True,
-            isolate=isolation if last_chance is None else None,
-            last_chance=last_chance,
+        isolation = Isolation(
+            command.invocation, command.limits, max_jobs=None if command.is_resident else 1
         )
-        ending = _Ending(run, began)
-        watchdog = Watchdog(run, queue.store, seconds_left=ending.seconds_left, show=show)
-        if last_chance is not None:
+        run = queue.new_run(
+            queue.limits(resident=command.is_resident, **command.limits),
+            began=command.began,
+            ends_process=True,
+            isolate=isolation if command.last_chance is None else None,
+            last_chance=command.last_chance,
+        )
+        ending = _Ending(run, command.began)
+        watchdog = Watchdog(
+            run,
+            queue.store,
+            seconds_left=ending.seconds_left,
+            show=show,
+            exit_code=ending.exit_code,
+        )
+        if command.has_parent:
             end_with_parent(watchdog)
         until_closed.callback(watchdog.cancel)
         until_closed.enter_context(_signals(run, ending, watchdog, isolation))
-        async with _progress_bar(queue, run):
+        if command.is_resident:
             report = await run.process()
+        else:
+            async with _progress_bar(queue, run):
+                report = await run.process()
         watchdog.report(report)
         if run.has_leftovers():
             # asyncio.run would wait for tasks that swallow their cancellation.
@@ -79,7 +122,7 @@ async def _run_open(
             os._exit(0)
 
 
-def _shown(invocation: Invocation) -> Callable[[RunReport], None]:
+def _shown(invocation: Invocation) -> Show:
     def show(report: RunReport) -> None:
         # Whoever was to read it may be gone; the jobs are done all the same.
         with suppress(OSError, ValueError):
@@ -93,15 +136,24 @@ class _Ending:
     """When the process has to be gone at the latest."""
 
     def __init__(self, run: Run, began: float) -> None:
+        self._run = run
         self._elapsed = SystemClock().elapsed
         self._grace = run.limits.grace
         self._at = began + run.limits.seconds + _LAST_SECONDS
 
     def seconds_left(self) -> float:
-        return self._at - self._elapsed()
+        left = self._at - self._elapsed()
+        stuck_since = self._run.stuck_since() if self._run.limits.is_resident else None
+        if stuck_since is None:
+            return left
+        return min(left, stuck_since + _STUCK_SECONDS - self._elapsed())
 
     def bring_forward(self) -> None:
         self._at = min(self._at, self._elapsed() + self._grace + _LAST_SECONDS)
+
+    def exit_code(self) -> int:
+        """A worker that nobody asked to stop was stuck: whoever started it has to do so again."""
+        return 1 if self._at == inf else 0
 
 
 @contextmanager

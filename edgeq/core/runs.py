@@ -24,7 +24,10 @@ class Stop(StrEnum):
 
 
 class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long, how much and what a run may do; seconds."""
+    """How long, how much and what a run may do; seconds.
+
+    A resident run, the one of a worker, has no budget: only a signal ends it.
+    """
 
     budget: float = 25.0
     grace: float = 5.0
@@ -34,9 +37,11 @@ class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
     types: frozenset[str] | None = None
     lanes: frozenset[str] | None = None
     max_jobs: int | None = None
+    is_resident: bool = False
 
     def __post_init__(self) -> None:
-        _at_least("budget", self.budget, 0, whole=False)
+        if not self.is_resident:
+            _at_least("budget", self.budget, 0, whole=False)
         _at_least("grace", self.grace, 0, whole=False)
         _at_least("concurrency", self.concurrency, 1)
         _at_least("fast_slots", self.fast_slots, 0)

@@ -107,8 +107,10 @@ class Claim:
     ahead: int = 0
     wants: str = "others"
     at_most: int | None = None
-    # Whether this run can give a job on its last chance a process of its own.
-    isolates: bool = False
+    # From how many losses on this run gives a job a process of its own; None: it cannot.
+    isolates_from: int | None = None
+    # Whether to answer when there may be work again, should there be none now.
+    asks_when: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ class CycleAnswer:
     is_enabled: bool = True
     suspect_is_due: bool = False
     last_chance_is_due: bool = False
+    next_moment: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +194,14 @@ class RunStart:
     types: tuple[JobType, ...]
     durations: Mapping[str, Histogram]
     config: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshRun(Command[RunStart]):
+    """Keep the durations of a resident run so far; answers with what it has to know now."""
+
+    run_id: str
+    durations: Mapping[str, Histogram]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any, Self
 
 from edgeq.core.runs import RunLimits, RunReport
 from edgeq.errors import BadSetting
 from edgeq.queue.types import Types
 from edgeq.run import Run
-from edgeq.surroundings import Isolate, Surroundings
+from edgeq.surroundings import Isolate, LastChance, Surroundings
 
 _FROM_CONFIG = ("budget", "grace", "concurrency", "fast_slots", "lane_slots")
 
@@ -51,8 +52,36 @@ class JobQueue(Types):
         )
         return await self.new_run(limits).process()
 
-    def limits(self, **given: Any) -> RunLimits:
-        """The limits of a run: what is given, then what is configured, then the defaults."""
+    async def work(
+        self,
+        *,
+        grace: float | None = None,
+        concurrency: int | None = None,
+        fast_slots: int | None = None,
+        types: Iterable[str] | None = None,
+        lanes: Iterable[str] | None = None,
+        lane_slots: Mapping[str, int] | None = None,
+    ) -> RunReport:
+        """Be a worker: run jobs as soon as they are due, until this is cancelled.
+
+        Cancelled, it interrupts what runs and puts it back; `edgeq worker` stops more gently.
+        """
+        limits = self.limits(
+            resident=True,
+            grace=grace,
+            concurrency=concurrency,
+            fast_slots=fast_slots,
+            types=types,
+            lanes=lanes,
+            lane_slots=lane_slots,
+        )
+        return await self.new_run(limits).process()
+
+    def limits(self, *, resident: bool = False, **given: Any) -> RunLimits:
+        """The limits of a run: what is given, then what is configured, then the defaults.
+
+        A resident one, a worker's, has no budget.
+        """
         configured = {
             name: self._initial_config[f"process.{name}"]
             for name in _FROM_CONFIG
@@ -70,7 +99,7 @@ class JobQueue(Types):
                 f"No job type {sorted(unknown)[0]!r} is registered; these are: "
                 f"{', '.join(sorted(self._types.names())) or 'none'}."
             )
-        return RunLimits(**wanted)
+        return RunLimits(**wanted | ({"is_resident": True, "budget": inf} if resident else {}))
 
     def new_run(
         self,
@@ -79,7 +108,7 @@ class JobQueue(Types):
         began: float | None = None,
         ends_process: bool = False,
         isolate: Isolate | None = None,
-        last_chance: str | None = None,
+        last_chance: LastChance | None = None,
     ) -> Run:
         """A run that has not begun; commands use it to stop it by signals and to watch it."""
         around = Surroundings(

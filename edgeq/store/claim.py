@@ -11,7 +11,6 @@ from sqlalchemy import Select, bindparam, func, literal_column, null, select, up
 from edgeq.core.job_types import JobType
 from edgeq.core.jobs import HIGHEST_PRIORITY, ClaimedJob, JobStatus
 from edgeq.core.lanes import ClaimStep
-from edgeq.core.suspects import LAST_CHANCE
 from edgeq.ports.commands import Claim, ClaimableType, Moved
 from edgeq.store import jobs_sql
 from edgeq.store.session import Row, Transaction
@@ -270,7 +269,7 @@ def suspects_due(tx: Transaction, claim: Claim) -> tuple[bool, bool]:
     if tx.row(_ANY_SUSPECT) is None:
         return False, False
     first = _has_due(tx, replace(claim, wants="suspect"))
-    last = claim.isolates and _has_due(tx, replace(claim, wants="last_chance"))
+    last = claim.isolates_from is not None and _has_due(tx, replace(claim, wants="last_chance"))
     return first, last
 
 
@@ -281,10 +280,12 @@ def _has_due(tx: Transaction, claim: Claim) -> bool:
 
 
 def _losses_wanted(claim: Claim) -> dict[str, int]:
-    """A run that can isolate keeps jobs on their last chance apart from other suspects."""
+    """A run that can isolate keeps jobs for processes of their own apart from other suspects."""
+    if claim.isolates_from is None:
+        return {"fewest": 1, "most": _NO_LIMIT}
     if claim.wants == "last_chance":
-        return {"fewest": LAST_CHANCE, "most": _NO_LIMIT}
-    return {"fewest": 1, "most": LAST_CHANCE - 1 if claim.isolates else _NO_LIMIT}
+        return {"fewest": claim.isolates_from, "most": _NO_LIMIT}
+    return {"fewest": 1, "most": claim.isolates_from - 1}
 
 
 def _room(tx: Transaction, wanted: ClaimableType, stored: JobType) -> int:

@@ -9,7 +9,7 @@ from sqlalchemy import Select, bindparam, literal_column, null, select, update
 from edgeq.core.jobs import ClaimedJob, Job, JobStatus
 from edgeq.core.moves import lose
 from edgeq.ports.commands import Cycle, CycleAnswer, ExtendLocks, Held, Moved
-from edgeq.store import jobs_sql, settle, system_sql
+from edgeq.store import due, jobs_sql, run_records, settle, system_sql
 from edgeq.store.claim import claim_jobs, suspects_due
 from edgeq.store.session import Transaction
 from edgeq.store.tables import LOCKED, jobs
@@ -68,11 +68,15 @@ def run_cycle(tx: Transaction, cycle: Cycle) -> CycleAnswer:
     expired: list[Moved] = []
     claimed: list[ClaimedJob] = []
     suspect = last_chance = False
+    next_moment = None
     if cycle.claim is not None and is_enabled:
         if cycle.takes_back:
             taken_back = take_back(tx)
         claimed, expired = claim_jobs(tx, cycle.run_id, cycle.lock_until, cycle.claim)
         suspect, last_chance = suspects_due(tx, cycle.claim)
+        if cycle.claim.asks_when and not claimed:
+            wanted = (tx.types.by_name.get(each.name) for each in cycle.claim.types)
+            next_moment = due.next_moment(tx, [t for t in wanted if t and t.is_claimable])
     return CycleAnswer(
         applied=tuple(applied),
         lost=frozenset(lost | lost_outcomes),
@@ -82,6 +86,7 @@ def run_cycle(tx: Transaction, cycle: Cycle) -> CycleAnswer:
         is_enabled=is_enabled,
         suspect_is_due=suspect,
         last_chance_is_due=last_chance,
+        next_moment=next_moment,
     )
 
 
@@ -127,4 +132,5 @@ def extend_locks(tx: Transaction, command: ExtendLocks) -> Held:
     # Whoever waited long for the gate asked for a time that may be over by now.
     until = max(command.lock_until, tx.now + LOCK_LIFE_MS // 3)
     tx.change(_EXTEND, run_id=command.run_id, lock_until=until)
+    tx.change(run_records.SEEN, run_id=command.run_id, now=tx.now)
     return jobs_sql.held_by(tx, command.run_id)

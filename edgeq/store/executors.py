@@ -13,6 +13,7 @@ EXECUTORS: dict[type[c.Command[Any]], Executor] = {
     c.Cycle: cycle.run_cycle,
     c.ExtendLocks: cycle.extend_locks,
     c.StartRun: run_records.start,
+    c.RefreshRun: run_records.refresh,
     c.FinishRun: run_records.finish,
     c.ReleaseRun: run_records.release,
     c.LoseRun: run_records.lose_run,

@@ -15,7 +15,7 @@ from edgeq.core.job_types import JobType
 from edgeq.core.jobs import Attempt, Job, JobStatus, LogEntry, LogLevel
 from edgeq.errors import InvalidInput
 from edgeq.ports import queries as q
-from edgeq.store import jobs_sql, run_records, system_sql, types_sql
+from edgeq.store import due, jobs_sql, run_records, system_sql, types_sql
 from edgeq.store.session import Row
 from edgeq.store.system_sql import Reader
 from edgeq.store.tables import LISTED, attempts, changes, job_types, jobs, logs, runs
@@ -261,7 +261,7 @@ def get_stats(reader: Reader, _query: q.GetStats) -> q.Stats:
     took = run_records.read_durations(reader)
     return q.Stats(
         types=tuple(_stats_of(reader, each, took.get(each.name)) for each in types),
-        next_due_at=run_records.first_due(reader, [t for t in types if t.is_claimable]),
+        next_due_at=due.first(reader, [t for t in types if t.is_claimable]),
     )
 
 
@@ -276,7 +276,7 @@ def _stats_of(reader: Reader, job_type: JobType, took: Any) -> q.TypeStats:
         type=job_type.name,
         counts=counts,
         capped=q.COUNTED_AT_MOST in counts.values(),
-        oldest_due_at=run_records.first_due(reader, [job_type]),
+        oldest_due_at=due.first(reader, [job_type]),
         p50_ms=None if took is None else took.quantile(0.5),
         p95_ms=None if took is None else took.quantile(0.95),
         p99_ms=None if took is None else took.quantile(0.99),

@@ -1,16 +1,16 @@
-"""Runs: recording them, their durations, what is left to do, and putting back what they hold."""
+"""Runs: recording them and their durations, and putting back what they hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.dialects import sqlite
 
 from edgeq.core.durations import Histogram
 from edgeq.core.job_types import JobType
-from edgeq.core.jobs import HIGHEST_PRIORITY, JobStatus
+from edgeq.core.jobs import JobStatus
 from edgeq.core.moves import lose
 from edgeq.core.moves import settle as settled_as
 from edgeq.core.outcomes import Interrupted, NotStarted
@@ -19,15 +19,16 @@ from edgeq.ports.commands import (
     FinishRun,
     LoseRun,
     Moved,
+    RefreshRun,
     ReleaseRun,
     RunStart,
     StartRun,
 )
 from edgeq.ports.queries import COUNTED_AT_MOST
-from edgeq.store import claim, jobs_sql, settle, system_sql
+from edgeq.store import due, jobs_sql, settle, system_sql
 from edgeq.store.session import Transaction, TypeBook
 from edgeq.store.system_sql import Reader
-from edgeq.store.tables import READY, SUSPECT, durations, jobs, runs
+from edgeq.store.tables import durations, jobs, runs
 
 IDLE_RUN = "idle"
 HOUR_MS = 3_600_000
@@ -52,6 +53,7 @@ _FINISH = (
         report=bindparam("report"),
     )
 )
+SEEN = update(runs).where(runs.c.id == bindparam("run_id")).values(last_seen_at=bindparam("now"))
 _FORGET = delete(runs).where(runs.c.id == bindparam("run_id"))
 _COUNT_IDLE = (
     sqlite.insert(runs)
@@ -82,7 +84,7 @@ _COUNT_PUT_BACK = (
     .values(put_back=runs.c.put_back + bindparam("more"))
 )
 _PUT_BACK = select(runs.c.put_back).where(runs.c.id == bindparam("run_id"))
-_WORKER_NAME = select(runs.c.worker_name).where(runs.c.id == bindparam("run_id"))
+_KIND_AND_NAME = select(runs.c.kind, runs.c.worker_name).where(runs.c.id == bindparam("run_id"))
 
 _READ_DURATIONS = select(durations.c.type, durations.c.buckets).where(
     durations.c.step == bindparam("step"), durations.c.hour >= bindparam("since")
@@ -110,25 +112,6 @@ _READ_HELD = jobs_sql.select_jobs().where(
 )
 _CLAIMED_AHEAD = select(jobs.c.claimed_ahead).where(jobs.c.seq == bindparam("seq"))
 
-_COUNT_DUE = {
-    index: select(func.count()).select_from(
-        claim.pending([jobs.c.seq], index)
-        .where(
-            jobs.c.priority == bindparam("priority"),
-            jobs.c.scheduled_for <= bindparam("now"),
-        )
-        .limit(bindparam("at_most"))
-        .subquery()
-    )
-    for index in (READY, SUSPECT)
-}
-_FIRST_DUE = {
-    index: claim.pending([func.min(jobs.c.scheduled_for)], index).where(
-        jobs.c.priority == bindparam("priority")
-    )
-    for index in (READY, SUSPECT)
-}
-
 
 def start(tx: Transaction, command: StartRun) -> RunStart:
     tx.change(
@@ -139,6 +122,17 @@ def start(tx: Transaction, command: StartRun) -> RunStart:
         limits=command.limits,
         now=tx.now,
     )
+    return _what_a_run_knows(tx)
+
+
+def refresh(tx: Transaction, command: RefreshRun) -> RunStart:
+    """A resident run keeps what it learned, and learns what others did."""
+    _add_durations(tx, command.durations)
+    tx.change(SEEN, run_id=command.run_id, now=tx.now)
+    return _what_a_run_knows(tx)
+
+
+def _what_a_run_knows(tx: Transaction) -> RunStart:
     return RunStart(
         is_enabled=system_sql.is_enabled(tx.config),
         types=tuple(tx.types.by_name.values()),
@@ -152,14 +146,14 @@ def finish(tx: Transaction, command: FinishRun) -> RunReport:
     report = _with_what_is_left(tx, command)
     _add_durations(tx, command.durations)
     text = msgspec.json.encode(report).decode()
-    if report.claimed or report.reclaimed or report.fired:
+    kind, worker_name = tx.row(_KIND_AND_NAME, run_id=command.run_id) or ("", "")
+    if kind == "worker" or report.claimed or report.reclaimed or report.fired:
         tx.change(_FINISH, run_id=command.run_id, now=tx.now, stopped=report.stopped, report=text)
         return report
-    name = tx.row(_WORKER_NAME, run_id=command.run_id)
     tx.change(_FORGET, run_id=command.run_id)
     tx.change(
         _COUNT_IDLE,
-        worker_name=name[0] if name is not None else "",
+        worker_name=worker_name,
         now=tx.now,
         stopped=report.stopped,
         report=text,
@@ -219,7 +213,7 @@ def _add_durations(tx: Transaction, samples: Mapping[str, Histogram]) -> None:
 
 
 def _with_what_is_left(tx: Transaction, command: FinishRun) -> RunReport:
-    left = {t.name: count_due(tx, t) for t in _claimable(tx.types)}
+    left = {t.name: due.count(tx, t) for t in _claimable(tx.types)}
     total = sum(left.values())
     deferred = sum(left.get(name, 0) for name in command.deferred)
     stopped = command.report.stopped
@@ -230,51 +224,12 @@ def _with_what_is_left(tx: Transaction, command: FinishRun) -> RunReport:
         deferred=deferred,
         remaining=min(total, COUNTED_AT_MOST),
         capped=total >= COUNTED_AT_MOST,
-        next_due_at=first_due(tx, _claimable(tx.types)),
+        next_due_at=due.first(tx, _claimable(tx.types)),
         unhandled_types=tuple(
-            name for name, due in left.items() if due and name not in command.handled
+            name for name, count in left.items() if count and name not in command.handled
         ),
     )
 
 
 def _claimable(types: TypeBook) -> list[JobType]:
     return [t for t in types.by_name.values() if t.is_claimable]
-
-
-def count_due(reader: Reader, job_type: JobType) -> int:
-    """Due jobs of a type, counted up to 10,000 and no further."""
-    total = 0
-    for index, priority in _priorities(reader, job_type):
-        if total < COUNTED_AT_MOST:
-            total += reader.rows(
-                _COUNT_DUE[index],
-                type_id=job_type.id,
-                priority=priority,
-                now=reader.now,
-                at_most=COUNTED_AT_MOST - total,
-            )[0][0]
-    return total
-
-
-def first_due(reader: Reader, types: list[JobType]) -> int | None:
-    """When the next pending job is due, or was."""
-    return min(
-        (
-            reader.rows(_FIRST_DUE[index], type_id=job_type.id, priority=priority)[0][0]
-            for job_type in types
-            for index, priority in _priorities(reader, job_type)
-        ),
-        default=None,
-    )
-
-
-def _priorities(reader: Reader, job_type: JobType) -> Iterator[tuple[str, int]]:
-    """The priorities at which a type has pending jobs, by index, each found with one seek."""
-    for index in (READY, SUSPECT):
-        below = HIGHEST_PRIORITY + 1
-        while True:
-            rows = reader.rows(claim.NEXT_PRIORITY[index], type_id=job_type.id, below=below)
-            below = rows[0][0]
-            if below is None:
-                break
-            yield index, below

@@ -26,7 +26,7 @@ async def lost_twice(store: Store, clock: FakeClock, job: NewJob) -> Job:
 
 
 async def isolated(store: Store) -> ClaimedJob:
-    answer = await claim(store, run=CHILD, wants="last_chance", isolates=True, at_most=1)
+    answer = await claim(store, run=CHILD, wants="last_chance", isolates_from=2, at_most=1)
     (job,) = answer.claimed
     return job
 
@@ -38,8 +38,8 @@ async def test_a_run_that_can_isolate_leaves_a_last_chance_to_a_process_of_its_o
     job = await lost_twice(store, clock, new_job())
     (other,) = await insert(store, new_job())
 
-    parent = await claim(store, wants="suspect", isolates=True)
-    child = await claim(store, run=CHILD, wants="last_chance", isolates=True, at_most=1)
+    parent = await claim(store, wants="suspect", isolates_from=2)
+    child = await claim(store, run=CHILD, wants="last_chance", isolates_from=2, at_most=1)
 
     assert [each.id for each in parent.claimed] == [other]
     assert (parent.suspect_is_due, parent.last_chance_is_due) == (False, True)
@@ -68,7 +68,7 @@ async def test_a_process_for_a_last_chance_takes_nothing_else(
     clock.advance(61)
     await insert(store, new_job())
 
-    answer = await claim(store, wants="last_chance", isolates=True)
+    answer = await claim(store, wants="last_chance", isolates_from=2)
 
     assert (answer.claimed, answer.reclaimed) == ((), 1)
 
