@@ -362,6 +362,12 @@ class Shift:
         attempts = [*list(self._crew.running.values()), *self.left]
         return frozenset(each.job.seq for each in attempts if each.task is not None)
 
+    def overdue(self) -> frozenset[int]:
+        """The jobs that have run beyond their timeout; asked by the watchdog too."""
+        now = self._elapsed()
+        attempts = list(self._crew.running.values())
+        return frozenset(each.job.seq for each in attempts if each.task and each.deadline <= now)
+
     def completed_unheard(self) -> int:
         """Successes that were sent and whose answer has not come."""
         return self._outbox.completed_in_flight()

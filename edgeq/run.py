@@ -115,8 +115,11 @@ class Run:
 
     def releasing(self) -> ReleaseRun:
         """Puts back what the run still holds, when its process is about to end."""
-        begun = frozenset[int]() if self._shift is None else self._shift.begun()
-        return ReleaseRun(self.id, by_budget=not self._is_asked_to_stop, begun=begun)
+        by_budget = not self._is_asked_to_stop
+        if self._shift is None:
+            return ReleaseRun(self.id, by_budget)
+        begun, overdue = self._shift.begun(), self._shift.overdue()
+        return ReleaseRun(self.id, by_budget, begun=begun, overdue=overdue)
 
     def closing(self, put_back: int | None = None) -> FinishRun:
         """The last word of the run; the watchdog says it when the event loop no longer can."""

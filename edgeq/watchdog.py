@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -12,6 +13,8 @@ from edgeq.core.runs import RunReport
 from edgeq.errors import EdgeqError
 from edgeq.ports.store import Store
 from edgeq.run import Run
+
+_log = logging.getLogger("edgeq")
 
 # What the last writes may take. Without them locks expire by themselves, a second after the run.
 _LAST_WORDS_SECONDS = 0.45
@@ -80,6 +83,11 @@ class Watchdog:
         try:
             # Threads that spin take turns of 5 ms each, and every statement waits for its own.
             sys.setswitchinterval(_TURN_SECONDS)
+            if self._run.stuck_since() is not None:
+                _log.error(
+                    "a handler keeps the event loop beyond its timeout: jobs are put back, and "
+                    "this process ends. Blocking code belongs into a `def` handler."
+                )
             if not self.has_reported:
                 words = threading.Thread(target=self._say_last_words, daemon=True)
                 words.start()

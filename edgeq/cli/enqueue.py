@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgeq.cli.bulk import enqueue_lines, rewindable
+from edgeq.cli.endings import FAILED, fail
 from edgeq.cli.invocation import Invocation, ask, common_options
-from edgeq.cli.output import paint, print_json, say
+from edgeq.cli.output import note, paint, pretty_json, print_json, say
 from edgeq.cli.values import json_value, reference
-from edgeq.documents import Document
+from edgeq.core.jobs import Job, JobStatus
+from edgeq.documents import Document, error_document
+from edgeq.errors import WaitTimeout
 
 if TYPE_CHECKING:
     from edgeq.queue.enqueue import Enqueued
+    from edgeq.wiring import Queue
 
 
 @click.command()
@@ -24,6 +29,12 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="One job for each line (JSON) of a file; - is stdin.",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Wait for its end; exit 1 unless it completed.",
 )
 @click.option("--key", "idempotency_key", help="Idempotency key: the same key is the same job.")
 @click.option(
@@ -48,6 +59,7 @@ def enqueue(
     *,
     input_json: str | None,
     bulk: str | None,
+    wait: float | None,
     reference: dict[str, str],
     **options: Any,
 ) -> None:
@@ -57,9 +69,10 @@ def enqueue(
     """
     given = reference | {name: value for name, value in options.items() if value is not None}
     if bulk is None:
-        _enqueue_one(
-            invocation, type_name, json_value("{}" if input_json is None else input_json), given
-        )
+        value = json_value("{}" if input_json is None else input_json)
+        _enqueue_one(invocation, type_name, value, given, wait)
+    elif wait is not None:
+        raise click.UsageError("--wait is for one job, and --bulk makes many.")
     elif input_json is not None or "idempotency_key" in given:
         raise click.UsageError("--bulk has its inputs in a file, and they cannot share one --key.")
     else:
@@ -67,18 +80,41 @@ def enqueue(
 
 
 def _enqueue_one(
-    invocation: Invocation, type_name: str, value: object, options: dict[str, Any]
+    invocation: Invocation,
+    type_name: str,
+    value: object,
+    options: dict[str, Any],
+    wait: float | None,
 ) -> None:
-    answer = ask(
-        invocation,
-        lambda queue: queue.enqueue(type_name, value, **options),
-        with_handlers=True,
-    )
+    async def enqueued(queue: Queue) -> tuple[Enqueued, Job | WaitTimeout | None]:
+        answer = await queue.enqueue(type_name, value, **options)
+        if wait is None:
+            return answer, None
+        try:
+            return answer, await queue.wait(answer.job_id, wait)
+        except WaitTimeout as too_long:
+            return answer, too_long
+
+    answer, ended = ask(invocation, enqueued, with_handlers=True)
+    _show_answer(invocation, answer, ended if isinstance(ended, Job) else None)
+    if isinstance(ended, WaitTimeout):
+        fail(ended, as_json=invocation.as_json)
+    if ended is not None and ended.status is not JobStatus.COMPLETED:
+        sys.exit(FAILED)
+
+
+def _show_answer(invocation: Invocation, answer: Enqueued, ended: Job | None) -> None:
     if invocation.as_json:
-        print_json(_answer_document(answer))
-    else:
-        note = "  (duplicate)" if answer.duplicate else ""
-        say(f"{answer.job_id}  {paint(answer.status)}{note}")
+        document = _answer_document(answer)
+        print_json(document if ended is None else document | _ending_document(ended))
+        return
+    remark = "  (duplicate)" if answer.duplicate else ""
+    status = answer.status if ended is None else ended.status
+    say(f"{answer.job_id}  {paint(status)}{remark}")
+    if ended is not None and ended.status is JobStatus.COMPLETED:
+        say(pretty_json(ended.output))
+    elif ended is not None and ended.error_message is not None:
+        note(f"{ended.error_class}: {ended.error_message}")
 
 
 def _answer_document(answer: Enqueued) -> Document:
@@ -89,6 +125,12 @@ def _answer_document(answer: Enqueued) -> Document:
     }
     has_result = answer.duplicate and answer.status == "completed"
     return document | ({"result": answer.result} if has_result else {})
+
+
+def _ending_document(ended: Job) -> Document:
+    document: Document = {"status": ended.status.value, "result": ended.output}
+    error = error_document(ended.error_class, ended.error_message)
+    return document if error is None else document | {"error": error}
 
 
 def _enqueue_lines(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from edgeq.cli.invocation import group_options
@@ -23,7 +25,23 @@ COMMANDS = {
 }
 
 
-@click.group("jobs", cls=LazyGroup, places=COMMANDS)
+@click.group(
+    "jobs", cls=LazyGroup, places=COMMANDS, invoke_without_command=True, no_args_is_help=True
+)
+@click.option("--follow", is_flag=True, help="Print what happens to jobs as it happens.")
+@click.option("--type", "types", multiple=True, metavar="NAME", help="Follow only these types.")
+@click.option("--job", "job_id", metavar="ID", help="Follow only this job.")
+@click.option("--after", type=int, metavar="POSITION", help="Follow from an event seen before.")
 @group_options
-def jobs() -> None:
+@click.pass_context
+def jobs(ctx: click.Context, /, *, follow: bool, **wanted: Any) -> None:
     """Look at jobs, and act on them."""
+    has_wishes = any(value not in (None, ()) for value in wanted.values())
+    if ctx.invoked_subcommand is None and follow:
+        from edgeq.cli.following import follow_jobs
+
+        follow_jobs(ctx.obj, **wanted)
+    elif ctx.invoked_subcommand is None:
+        raise click.UsageError("Name a command, or --follow.", ctx)
+    elif follow or has_wishes:
+        raise click.UsageError("--follow stands alone: it takes no command.", ctx)

@@ -224,6 +224,8 @@ class ReleaseRun(Command[int]):
     sparing: frozenset[int] = frozenset()
     # Jobs whose handlers were called; of what was claimed ahead, the others never began.
     begun: frozenset[int] = frozenset()
+    # Jobs that ran beyond their timeout and could not be told: that is how they ended.
+    overdue: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

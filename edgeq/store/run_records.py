@@ -8,12 +8,13 @@ import msgspec
 from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.dialects import sqlite
 
+from edgeq.core.backoff import ErrorClass
 from edgeq.core.durations import Histogram
 from edgeq.core.job_types import JobType
-from edgeq.core.jobs import JobStatus
+from edgeq.core.jobs import Job, JobStatus
 from edgeq.core.moves import lose
 from edgeq.core.moves import settle as settled_as
-from edgeq.core.outcomes import Interrupted, NotStarted
+from edgeq.core.outcomes import Failed, Interrupted, NotStarted, Outcome
 from edgeq.core.runs import RunReport, Stop
 from edgeq.ports.commands import (
     FinishRun,
@@ -169,16 +170,23 @@ def release(tx: Transaction, command: ReleaseRun) -> int:
     held = map(jobs_sql.job_from, tx.rows(_READ_HELD, run_id=command.run_id))
     released = [job for job in held if job.seq not in command.sparing]
     for job in released:
-        ahead = tx.row(_CLAIMED_AHEAD, seq=job.seq)
-        was_ahead = ahead is not None and ahead[0] == 1
-        never_began = was_ahead and job.seq not in command.begun
-        outcome = NotStarted() if never_began else Interrupted(by_budget=command.by_budget)
+        outcome = _ending_of(tx, job, command)
         standing = settle.standing_of(tx, job)
         settlement = settled_as(outcome, standing, now=tx.now, unit=0.0)
         settle.apply(tx, job, settlement, command.run_id)
     tx.change(_COUNT_PUT_BACK, run_id=command.run_id, more=len(released))
     counted = tx.row(_PUT_BACK, run_id=command.run_id)
     return len(released) if counted is None else counted[0]
+
+
+def _ending_of(tx: Transaction, job: Job, command: ReleaseRun) -> Outcome:
+    if job.seq in command.overdue:
+        return Failed(ErrorClass.TIMEOUT, "timed out, and could not be stopped")
+    ahead = tx.row(_CLAIMED_AHEAD, seq=job.seq)
+    was_ahead = ahead is not None and ahead[0] == 1
+    if was_ahead and job.seq not in command.begun:
+        return NotStarted()
+    return Interrupted(by_budget=command.by_budget)
 
 
 def lose_run(tx: Transaction, command: LoseRun) -> tuple[Moved, ...]:
