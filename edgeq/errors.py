@@ -14,6 +14,8 @@ EdgeqError
 ├── WaitTimeout             the job that was waited for is still alive
 ├── ResultNotReady          the job has not ended
 ├── ResultExpired           the job ended, and its result is past its time to live
+├── StepRefused             a step's name, key or result cannot be kept
+├── TransactionFailed       what ran inside a step's transaction raised; `cause` is that
 ├── IllegalMove             the job's state does not allow this
 ├── LockLost                somebody else has this job now
 ├── KeyNotSet               the configuration has no such key
@@ -182,6 +184,15 @@ class ResultExpired(EdgeqError):
         self.job_id = job_id
 
 
+class StepRefused(EdgeqError):
+    code = "step_refused"
+
+    def __init__(self, job_id: str, name: str, why: str) -> None:
+        super().__init__(f"Step {name} of job {job_id} is refused: {why}.")
+        self.job_id = job_id
+        self.name = name
+
+
 class IllegalMove(EdgeqError):
     code = "illegal_move"
 
@@ -259,6 +270,14 @@ class StoreClosed(StoreError):
 
 class WriterHeld(StoreError):
     code = "writer_held"
+
+
+class TransactionFailed(EdgeqError):
+    code = "transaction_failed"
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}")
+        self.cause = cause
 
 
 class NewerSchema(StoreError):

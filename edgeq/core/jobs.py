@@ -101,6 +101,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     result_expires_at: int | None
     review_reason: str | None
     cancel_requested_at: int | None
+    steps: int = 0
 
     @property
     def attempt(self) -> int:
@@ -163,6 +164,8 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     parent_job_id: str | None
     claimed_ahead: int
     handler_name: str
+    # How many of its steps have results from before.
+    steps: int = 0
 
     @property
     def attempt(self) -> int:

@@ -107,6 +107,8 @@ class Claim:
     ahead: int = 0
     wants: str = "others"
     at_most: int | None = None
+    # Jobs that this run has put back because their next step did not fit its time.
+    sparing: frozenset[int] = frozenset()
     # From how many losses on this run gives a job a process of its own; None: it cannot.
     isolates_from: int | None = None
     # Whether to answer when there may be work again, should there be none now.
@@ -194,6 +196,8 @@ class RunStart:
     types: tuple[JobType, ...]
     durations: Mapping[str, Histogram]
     config: Mapping[str, object]
+    # By type and step.
+    step_durations: Mapping[tuple[str, str], Histogram] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +205,7 @@ class RefreshRun(Command[RunStart]):
     """Keep the durations of a resident run so far; answers with what it has to know now."""
 
     run_id: str
-    durations: Mapping[str, Histogram]
+    durations: Mapping[tuple[str, str], Histogram]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +216,7 @@ class FinishRun(Command[RunReport]):
     report: RunReport
     handled: tuple[str, ...]
     deferred: tuple[str, ...] = ()
-    durations: Mapping[str, Histogram] = field(default_factory=dict)
+    durations: Mapping[tuple[str, str], Histogram] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,9 +266,13 @@ class NewInput:
 
 @dataclass(frozen=True, slots=True)
 class RetryJob(Command[Job]):
+    """Send a job around again. Its steps stay, but for those from `from_step` on, or all."""
+
     job_id: str
     actor: Actor
     input: NewInput | None = None
+    from_step: str | None = None
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import msgspec
 
 from edgeq.core.job_types import JobType
 from edgeq.core.jobs import Attempt, Job, JobStatus, LogEntry
+from edgeq.core.steps import Step
 
 Answer_co = TypeVar("Answer_co", covariant=True)
 
@@ -90,6 +91,13 @@ class ListLogs(Query[LogPage]):
 
 @dataclass(frozen=True, slots=True)
 class ListAttempts(Query[tuple[Attempt, ...]]):
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListSteps(Query[tuple[Step, ...]]):
+    """The finished steps of a job, oldest first."""
+
     job_id: str
 
 

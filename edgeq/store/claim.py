@@ -37,6 +37,7 @@ _CANDIDATE = (
     "reference_id",
     "parent_job_id",
     "claimed_ahead",
+    "steps",
     "expires_at",
 )
 _SEQ, _SCHEDULED_FOR, _CLAIMED_AHEAD, _EXPIRES_AT = (
@@ -140,7 +141,8 @@ class Selection:
         self._room = {wanted.name: _room(tx, wanted, stored) for wanted, stored in self._wanted}
         self._at_most = _NO_LIMIT if claim.at_most is None else claim.at_most
         self._losses = _losses_wanted(claim)
-        self._seen: set[int] = set()
+        # Jobs that the run has seen enough of are passed over as if they were picked already.
+        self._seen: set[int] = set(claim.sparing)
         self.picked: list[ClaimedJob] = []
         self.expired: list[ClaimedJob] = []
 
@@ -349,6 +351,7 @@ def _claimed(row: Row, stored: JobType, *, ahead: bool) -> ClaimedJob:
         reference_id,
         parent_job_id,
         claimed_ahead,
+        steps,
         _,
     ) = row
     policy = stored.policy
@@ -376,4 +379,5 @@ def _claimed(row: Row, stored: JobType, *, ahead: bool) -> ClaimedJob:
         parent_job_id,
         1 if ahead else claimed_ahead,
         policy.handler_name,
+        steps,
     )

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from edgeq.ports import commands as c
-from edgeq.store import cycle, insert, operators, run_records, system_sql, types_sql
+from edgeq.ports import flow_commands as f
+from edgeq.store import cycle, insert, operators, run_records, steps, system_sql, types_sql
 from edgeq.store.writer import Executor
 
 EXECUTORS: dict[type[c.Command[Any]], Executor] = {
     c.InsertJobs: insert.insert_jobs,
     c.Cycle: cycle.run_cycle,
+    f.RecordStep: steps.record_step,
+    f.RunInTransaction: steps.run_in_transaction,
     c.ExtendLocks: cycle.extend_locks,
     c.StartRun: run_records.start,
     c.RefreshRun: run_records.refresh,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from edgeq.errors import StoreBusy
 from edgeq.store.gate import Gate
 
-KNOWN_REVISION = "0001"
+KNOWN_REVISION = "0002"
 _LONGEST_LOCK_MS = 61_000
 _PATIENCE_SECONDS = 1.0
 _INDEXES = (("jobs_ready", "losses = 0"), ("jobs_suspect", "losses > 0"))

@@ -22,6 +22,13 @@ def is_status(status: JobStatus) -> ColumnElement[bool]:
     return jobs.c.status == literal_column(f"'{status}'")
 
 
+# A writer that lost its lock matches no row: another fence, or no longer processing.
+STILL_OURS = (
+    jobs.c.seq == bindparam("at_seq"),
+    jobs.c.fence == bindparam("at_fence"),
+    is_status(JobStatus.PROCESSING),
+)
+
 _COLUMNS: dict[str, ColumnElement[Any]] = {
     name: jobs.c[name]
     for name in Job.__struct_fields__

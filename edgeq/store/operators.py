@@ -28,6 +28,7 @@ from edgeq.ports.commands import (
 from edgeq.store import jobs_sql
 from edgeq.store import settle as settling
 from edgeq.store.session import Transaction
+from edgeq.store.steps import forget_steps
 from edgeq.store.system_sql import record
 from edgeq.store.tables import dead_letters, jobs
 
@@ -86,6 +87,8 @@ def retry(tx: Transaction, command: RetryJob) -> Job:
     job = _in(tx, command.job_id, "retried", S.FAILED, S.CANCELLED, S.REVIEW_NEEDED)
     values: dict[str, Any] = {"unique_key": _key_to_hold_again(tx, job)}
     values |= _input_columns(job, command.input)
+    if command.fresh or command.from_step is not None:
+        values["steps"] = forget_steps(tx, job, None if command.fresh else command.from_step)
     _audited(tx, command.actor, "job_retry", job)
     tx.change(_LETTERS_RETRIED, for_job=job.id)
     return jobs_sql.move(

@@ -16,6 +16,7 @@ from edgeq.core.moves import lose
 from edgeq.core.moves import settle as settled_as
 from edgeq.core.outcomes import Failed, Interrupted, NotStarted, Outcome
 from edgeq.core.runs import RunReport, Stop
+from edgeq.core.steps import WHOLE
 from edgeq.ports.commands import (
     FinishRun,
     LoseRun,
@@ -90,6 +91,9 @@ _KIND_AND_NAME = select(runs.c.kind, runs.c.worker_name).where(runs.c.id == bind
 _READ_DURATIONS = select(durations.c.type, durations.c.buckets).where(
     durations.c.step == bindparam("step"), durations.c.hour >= bindparam("since")
 )
+_READ_STEP_DURATIONS = select(durations.c.type, durations.c.step, durations.c.buckets).where(
+    durations.c.step != WHOLE, durations.c.hour >= bindparam("since")
+)
 _READ_HOUR = select(durations.c.buckets).where(
     durations.c.type == bindparam("type"),
     durations.c.step == bindparam("step"),
@@ -139,6 +143,7 @@ def _what_a_run_knows(tx: Transaction) -> RunStart:
         types=tuple(tx.types.by_name.values()),
         durations=read_durations(tx),
         config=tx.config,
+        step_durations=read_step_durations(tx),
     )
 
 
@@ -200,7 +205,7 @@ def lose_run(tx: Transaction, command: LoseRun) -> tuple[Moved, ...]:
     return tuple(moved)
 
 
-def read_durations(reader: Reader, step: str = "") -> Mapping[str, Histogram]:
+def read_durations(reader: Reader, step: str = WHOLE) -> Mapping[str, Histogram]:
     """How long each type took in the last day."""
     merged: dict[str, Histogram] = {}
     since = reader.now // HOUR_MS - _HOURS_USED
@@ -209,13 +214,23 @@ def read_durations(reader: Reader, step: str = "") -> Mapping[str, Histogram]:
     return merged
 
 
-def _add_durations(tx: Transaction, samples: Mapping[str, Histogram]) -> None:
+def read_step_durations(reader: Reader) -> Mapping[tuple[str, str], Histogram]:
+    """How long each part of each type took in the last day."""
+    merged: dict[tuple[str, str], Histogram] = {}
+    since = reader.now // HOUR_MS - _HOURS_USED
+    for name, step, buckets in reader.rows(_READ_STEP_DURATIONS, since=since):
+        before = merged.get((name, step), Histogram.EMPTY)
+        merged[name, step] = before.merge(Histogram.from_json(buckets))
+    return merged
+
+
+def _add_durations(tx: Transaction, samples: Mapping[tuple[str, str], Histogram]) -> None:
     hour = tx.now // HOUR_MS
-    for name, histogram in samples.items():
-        row = tx.row(_READ_HOUR, type=name, step="", hour=hour)
+    for (name, step), histogram in samples.items():
+        row = tx.row(_READ_HOUR, type=name, step=step, hour=hour)
         if row is not None:
             histogram = histogram.merge(Histogram.from_json(row[0]))
-        tx.change(_WRITE_HOUR, type=name, step="", hour=hour, buckets=histogram.to_json())
+        tx.change(_WRITE_HOUR, type=name, step=step, hour=hour, buckets=histogram.to_json())
     if samples:
         tx.change(_FORGET_HOURS, before=hour - _HOURS_KEPT)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy.sql.expression import Executable
 
@@ -13,6 +13,7 @@ from edgeq.ports.queries import Change
 from edgeq.store.prepared import Parameters
 
 Row = Sequence[Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,10 @@ class Transaction(Protocol):
     def config_changed(self) -> None: ...
 
     def savepoint(self) -> Savepoint: ...
+
+    def lend(self, work: Callable[[Any], T]) -> T:
+        """Call it with a SQLAlchemy connection to this transaction, for a few seconds at most."""
+        ...
 
 
 class Savepoint(Protocol):

@@ -21,15 +21,9 @@ from edgeq.store import jobs_sql
 from edgeq.store.session import Row, Transaction
 from edgeq.store.tables import dead_letters, jobs, logs
 
-# A writer that lost its lock matches no row: another fence, or no longer processing.
-_STILL_OURS = (
-    jobs.c.seq == bindparam("at_seq"),
-    jobs.c.fence == bindparam("at_fence"),
-    jobs_sql.is_status(JobStatus.PROCESSING),
-)
 _COMPLETE = (
     update(jobs)
-    .where(*_STILL_OURS)
+    .where(*jobs_sql.STILL_OURS)
     .values(
         status=literal_column("'completed'"),
         progress=literal_column("100"),
@@ -49,10 +43,10 @@ _COMPLETE = (
         lock_expires_at=null(),
     )
 )
-_READ_OURS = jobs_sql.select_jobs().where(*_STILL_OURS)
+_READ_OURS = jobs_sql.select_jobs().where(*jobs_sql.STILL_OURS)
 _PROGRESS = (
     update(jobs)
-    .where(*_STILL_OURS)
+    .where(*jobs_sql.STILL_OURS)
     .values(
         progress=bindparam("percent"),
         current_stage=bindparam("stage"),
@@ -63,7 +57,7 @@ _LOG_COLUMNS = [name for name in logs.c.keys() if name != "id"]  # noqa: SIM118 
 _LOG = insert(logs).from_select(
     _LOG_COLUMNS,
     select(*(bindparam(name, type_=logs.c[name].type) for name in _LOG_COLUMNS)).where(
-        exists().where(*_STILL_OURS)
+        exists().where(*jobs_sql.STILL_OURS)
     ),
 )
 _READ_TTL = select(jobs.c.result_ttl_ms).where(jobs.c.seq == bindparam("seq"))

@@ -7,7 +7,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy.sql.expression import Executable
@@ -16,12 +16,14 @@ from edgeq.errors import NewerSchema, StoreBusy, StoreFrozen, StoreMoved
 from edgeq.ports.queries import Change
 from edgeq.store import system_sql, types_sql
 from edgeq.store.gate import Gate
+from edgeq.store.lending import Lender
 from edgeq.store.prepared import Parameters, PlainSqlite, Prepared
 from edgeq.store.session import Row, TypeBook
 from edgeq.store.sqlite_file import in_our_words, translated
 from edgeq.store.tables import GuardMode
 
-SCHEMA_VERSION = 1
+T = TypeVar("T")
+SCHEMA_VERSION = 2
 FEED_KEPT_MS = 3_600_000
 CLOSING_SECONDS = 5.0
 _TRIM_EVERY = 64
@@ -145,6 +147,7 @@ class SqliteTransaction:
         self._execute = connection.execute
         self._path = path
         self._changes: list[Change] = []
+        self._lender: Lender | None = None
         self._types: TypeBook | None = None
         self._config: tuple[int, Mapping[str, object]] | None = None
         self._types_version = 0
@@ -224,6 +227,11 @@ class SqliteTransaction:
 
     def savepoint(self) -> SqliteSavepoint:
         return SqliteSavepoint(self._connection, self._changes)
+
+    def lend(self, work: Callable[[Any], T]) -> T:
+        if self._lender is None:
+            self._lender = Lender(self._connection)
+        return self._lender.lend(work)
 
     def write_feed(self) -> None:
         if self._changes:

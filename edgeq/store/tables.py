@@ -43,7 +43,7 @@ class GuardMode(StrEnum):
     BACKUP = "backup"
 
 
-def _one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
+def one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
     listed = ", ".join(f"'{value}'" for value in values)
     return CheckConstraint(f"{column} IN ({listed})", name=column)
 
@@ -52,7 +52,7 @@ def _between(column: str, low: int, high: int) -> CheckConstraint:
     return CheckConstraint(f"{column} BETWEEN {low} AND {high}", name=column)
 
 
-def _required(name: str, default: object = None) -> Column[int]:
+def required(name: str, default: object = None) -> Column[int]:
     return Column(name, Whole, nullable=False, server_default=_default(default))
 
 
@@ -69,19 +69,19 @@ job_types = Table(
     Column("category", Text),
     Column("handler_name", Text, nullable=False),
     Column("lane", Text, nullable=False, server_default=text("'general'")),
-    _required("max_retries", 3),
-    _required("retry_delay_ms", 5_000),
-    _required("retry_max_delay_ms", 300_000),
-    _required("timeout_ms", 300_000),
+    required("max_retries", 3),
+    required("retry_delay_ms", 5_000),
+    required("retry_max_delay_ms", 300_000),
+    required("timeout_ms", 300_000),
     Column("max_concurrent", Whole),
     Column("max_pending", Whole),
     Column("rate_limit_max", Whole),
     Column("rate_limit_window_ms", Whole),
     Column("breaker", Text),
-    _required("result_ttl_ms", 3_600_000),
-    _required("max_interruptions", 20),
-    _required("input_max_bytes", 65_536),
-    _required("output_max_bytes", 262_144),
+    required("result_ttl_ms", 3_600_000),
+    required("max_interruptions", 20),
+    required("input_max_bytes", 65_536),
+    required("output_max_bytes", 262_144),
     Column("input_schema", Text),
     Column("required_fields", Text),
     Column("allowed_fields", Text),
@@ -89,13 +89,13 @@ job_types = Table(
     Column("cron_schedule", Text),
     Column("executor", Text, nullable=False, server_default=text("'async'")),
     Column("serializer", Text),
-    _required("version", 1),
+    required("version", 1),
     Column("keep_completed_ms", Whole),
-    _required("is_enabled", 1),
-    _required("is_paused", 0),
+    required("is_enabled", 1),
+    required("is_paused", 0),
     Column("overrides", Text, nullable=False, server_default=text("'[]'")),
-    _required("created_at"),
-    _required("updated_at"),
+    required("created_at"),
+    required("updated_at"),
     _between("is_enabled", 0, 1),
     _between("is_paused", 0, 1),
 )
@@ -107,8 +107,8 @@ jobs = Table(
     Column("id", Text, nullable=False, unique=True),
     Column("job_type_id", Text, ForeignKey("background_job_types.id"), nullable=False),
     Column("status", Text, nullable=False, server_default=text("'pending'")),
-    _required("priority", 10),
-    _required("progress", 0),
+    required("priority", 10),
+    required("progress", 0),
     Column("current_stage", Text),
     Column("input_data", Text),
     Column("input_blob", LargeBinary),
@@ -121,29 +121,29 @@ jobs = Table(
     Column("locked_at", Whole),
     Column("locked_by", Text),
     Column("lock_expires_at", Whole),
-    _required("fence", 0),
-    _required("scheduled_for"),
+    required("fence", 0),
+    required("scheduled_for"),
     Column("started_at", Whole),
     Column("completed_at", Whole),
-    _required("retry_count", 0),
-    _required("losses", 0),
-    _required("interruptions", 0),
+    required("retry_count", 0),
+    required("losses", 0),
+    required("interruptions", 0),
     # 0: not claimed ahead; 1: claimed ahead of its turn, not known to have started; 2: lost once
     # in that state, so it is only claimed into a slot, where a loss counts against it.
-    _required("claimed_ahead", 0),
+    required("claimed_ahead", 0),
     # 1: it runs in a process of its own, whose death its parent sees (core/suspects.py).
-    _required("is_isolated", 0),
+    required("is_isolated", 0),
     Column("max_retries", Whole),
     Column("timeout_ms", Whole),
     Column("tenant_id", Text),
     Column("correlation_id", Text),
     Column("parent_job_id", Text),
     Column("batch_id", Text),
-    _required("blocked_by", 0),
+    required("blocked_by", 0),
     Column("idempotency_key", Text),
     Column("unique_key", Text),
     Column("request_hash", Text),
-    _required("payload_version", 1),
+    required("payload_version", 1),
     Column("created_by", Text),
     Column("concurrency_key", Text),
     Column("expires_at", Whole),
@@ -151,9 +151,14 @@ jobs = Table(
     Column("result_expires_at", Whole),
     Column("review_reason", Text),
     Column("cancel_requested_at", Whole),
-    _required("created_at"),
-    _required("updated_at"),
-    _one_of("status", JobStatus),
+    # How many steps have results; what a blocked job does when one of those before it fails; and
+    # what comes after it in its chain.
+    required("steps", 0),
+    Column("on_failure", Text),
+    Column("chain", Text),
+    required("created_at"),
+    required("updated_at"),
+    one_of("status", JobStatus),
     _between("priority", 1, 20),
     _between("progress", 0, 100),
     _between("claimed_ahead", 0, 2),
@@ -228,10 +233,10 @@ logs = Table(
     Column("message", Text, nullable=False),
     Column("details", Text),
     Column("duration_ms", Whole),
-    _required("attempt", 1),
+    required("attempt", 1),
     Column("run_id", Text),
-    _required("created_at"),
-    _one_of("level", LogLevel),
+    required("created_at"),
+    one_of("level", LogLevel),
 )
 Index("logs_by_job", logs.c.job_id, logs.c.id)
 
@@ -240,13 +245,13 @@ attempts = Table(
     metadata,
     Column("id", Whole, primary_key=True),
     Column("job_id", Text, ForeignKey("background_jobs.id", ondelete="CASCADE"), nullable=False),
-    _required("attempt"),
+    required("attempt"),
     Column("outcome", Text, nullable=False),
     Column("error_class", Text),
     Column("error_message", Text),
     Column("run_id", Text),
     Column("started_at", Whole),
-    _required("ended_at"),
+    required("ended_at"),
 )
 Index("attempts_by_job", attempts.c.job_id, attempts.c.id)
 
@@ -262,12 +267,12 @@ dead_letters = Table(
     Column("error_class", Text, nullable=False),
     Column("error_message", Text),
     Column("fingerprint", Text, nullable=False),
-    _required("attempt_count"),
+    required("attempt_count"),
     Column("idempotency_key", Text),
     Column("correlation_id", Text),
     Column("tenant_id", Text),
-    _required("original_created_at"),
-    _required("created_at"),
+    required("original_created_at"),
+    required("created_at"),
     Column("acknowledged_by", Text),
     Column("acknowledged_at", Whole),
     Column("notes", Text),
@@ -286,7 +291,7 @@ changes = Table(
     "job_changes",
     metadata,
     Column("id", Whole, primary_key=True),
-    _required("at"),
+    required("at"),
     Column("changes", Text, nullable=False),
 )
 
@@ -295,15 +300,15 @@ guard = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("instance_id", Text, nullable=False),
-    _required("epoch", 1),
-    _required("schema_version"),
+    required("epoch", 1),
+    required("schema_version"),
     Column("mode", Text, nullable=False, server_default=text("'open'")),
     # Counted up by every change of a type or of the configuration, so that what a process
     # remembers of them is checked by the one read that starts each transaction.
-    _required("types_version", 1),
-    _required("config_version", 1),
+    required("types_version", 1),
+    required("config_version", 1),
     CheckConstraint("id = 1", name="one_row"),
-    _one_of("mode", GuardMode),
+    one_of("mode", GuardMode),
 )
 
 config = Table(
@@ -312,7 +317,7 @@ config = Table(
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
     Column("description", Text),
-    _required("updated_at"),
+    required("updated_at"),
 )
 
 runs = Table(
@@ -322,14 +327,14 @@ runs = Table(
     Column("kind", Text, nullable=False),
     Column("worker_name", Text, nullable=False),
     Column("limits", Text),
-    _required("started_at"),
-    _required("last_seen_at"),
+    required("started_at"),
+    required("last_seen_at"),
     Column("ended_at", Whole),
     Column("stopped", Text),
     # How many idle ticks this row stands for: a cron line every minute must not add 1,440 rows
     # a day that all say "nothing to do".
-    _required("ticks", 1),
-    _required("put_back", 0),
+    required("ticks", 1),
+    required("put_back", 0),
     Column("report", Text),
 )
 Index("runs_by_start", runs.c.started_at)
@@ -347,7 +352,7 @@ audit = Table(
     "audit_events",
     metadata,
     Column("id", Whole, primary_key=True),
-    _required("at"),
+    required("at"),
     Column("actor", Text, nullable=False),
     Column("action", Text, nullable=False),
     Column("subject", Text, nullable=False),
@@ -363,5 +368,5 @@ handler_sources = Table(
     metadata,
     Column("source", Text, primary_key=True),
     Column("fingerprint", Text, nullable=False),
-    _required("updated_at"),
+    required("updated_at"),
 )

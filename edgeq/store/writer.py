@@ -19,6 +19,7 @@ from edgeq.errors import (
     WriterHeld,
 )
 from edgeq.ports.commands import Command, InsertJobs
+from edgeq.ports.flow_commands import RunInTransaction
 from edgeq.store.gate import PATIENCE_SECONDS
 from edgeq.store.lock_watches import LockWatches
 from edgeq.store.session import Session, Transaction
@@ -50,6 +51,7 @@ class Writer:
         self._executors = executors
         self._describe_holder = describe_holder
         self._waiting: queue.SimpleQueue[Unit[Any] | None] = queue.SimpleQueue()
+        self._held_back: Unit[Any] | None = None
         self._state = threading.Lock()
         self._is_closed = True
         self._is_at_gate = False
@@ -142,7 +144,7 @@ class Writer:
         with self._state:
             self._is_closed = True
             self._waiting.put(None)
-        while (unit := self._waiting.get()) is not None:
+        while (unit := self._next_unit(0)) is not None:
             if unit.take():
                 unit.error = StoreUnavailable(f"The writer of this process has failed: {failure}")
                 deliver_all([unit])
@@ -150,7 +152,7 @@ class Writer:
     def _serve(self, session: Session) -> None:
         while True:
             try:
-                first = self._waiting.get(timeout=self.watches.seconds_to_next())
+                first = self._next_unit(self.watches.seconds_to_next())
             except queue.Empty:
                 self.watches.tick(session)
                 continue
@@ -159,6 +161,10 @@ class Writer:
             # Under steady load the queue is never empty, and locks still have to be kept.
             if self.watches.is_due():
                 self.watches.tick(session)
+
+    def _next_unit(self, seconds: float) -> Unit[Any] | None:
+        unit, self._held_back = self._held_back, None
+        return self._waiting.get(timeout=seconds) if unit is None else unit
 
     def _commit_group(self, session: Session, first: Unit[Any]) -> bool:
         """Run one group; True when the end of the queue was in it."""
@@ -186,6 +192,8 @@ class Writer:
 
     def _take_waiting(self, first: Unit[Any]) -> tuple[list[Unit[Any]], bool]:
         units = [first] if first.take() else []
+        if _wants_to_be_alone(first) and units:
+            return units, False
         while len(units) < GROUP_AT_MOST:
             try:
                 unit = self._waiting.get_nowait()
@@ -193,6 +201,9 @@ class Writer:
                 break
             if unit is None:
                 return units, True
+            if _wants_to_be_alone(unit):
+                self._held_back = unit
+                break
             if unit.take():
                 units.append(unit)
         return units, False
@@ -236,6 +247,11 @@ class Writer:
             except Exception as own_failure:  # its owner hears of it
                 session.rollback()
                 unit.answer, unit.error = None, own_failure
+
+
+def _wants_to_be_alone(unit: Unit[Any]) -> bool:
+    """Code of a handler: nobody else's write may wait for it, or be undone with it."""
+    return isinstance(unit.command, RunInTransaction)
 
 
 def _is_one_statement(command: Command[Any]) -> bool:
