@@ -62,6 +62,7 @@ class Outbox:
             outcome=outcome,
             unit=self._unit() if isinstance(outcome, Failed) else 0.0,
             children=() if attempt is None else tuple(attempt.children),
+            batch_id=job.batch_id,
         )
         self._endings.append((settled, attempt))
 

@@ -22,6 +22,14 @@ class JobStatus(StrEnum):
     BLOCKED = "blocked"
 
 
+class OnFailure(StrEnum):
+    """What a blocked job does when a job that it waits for fails or is cancelled."""
+
+    FAIL = "fail"
+    CANCEL = "cancel"
+    RUN = "run"
+
+
 ENDED = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
 
 LOWEST_PRIORITY = 1
@@ -53,6 +61,11 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int | None = None
     result_ttl_ms: int | None = None
     replaces_duplicate: bool = False
+    batch_id: str | None = None
+    # Jobs that have to be completed first, what to do if one is not, and whose output is its input.
+    after: tuple[str, ...] = ()
+    on_failure: OnFailure | None = None
+    input_from: str | None = None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +115,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     review_reason: str | None
     cancel_requested_at: int | None
     steps: int = 0
+    on_failure: OnFailure | None = None
+    input_from: str | None = None
 
     @property
     def attempt(self) -> int:
@@ -166,6 +181,7 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     handler_name: str
     # How many of its steps have results from before.
     steps: int = 0
+    batch_id: str | None = None
 
     @property
     def attempt(self) -> int:

@@ -26,7 +26,10 @@ class Command(Generic[Answer_co]):
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
+    """A new job; one that waits for others is `blocked`, or has ended with one of them."""
+
     job_id: str
+    status: str = "pending"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class Settled(msgspec.Struct, frozen=True):
     outcome: Outcome
     unit: float
     children: tuple[NewJob, ...] = ()
+    batch_id: str | None = None
 
     @property
     def lock(self) -> Lock:
@@ -249,10 +253,14 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class CancelJob(Command[str]):
-    """Answers `cancelled`, `requested`, `ended` or `not_found`."""
+    """Answers `cancelled`, `requested`, `ended` or `not_found`.
+
+    With `descendants`, its children and theirs are cancelled too, whatever became of itself.
+    """
 
     job_id: str
     actor: Actor
+    descendants: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from edgeq.core.jobs import NewJob
 from edgeq.core.steps import StepKind
-from edgeq.ports.commands import Command
+from edgeq.ports.commands import Command, Duplicate, Inserted
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +47,21 @@ class RunInTransaction(Command[str | None]):
     step: NewStep
     work: Callable[[Any], str | None]
     elapsed: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class NewBatch:
+    id: str
+    name: str | None
+    tenant_id: str | None
+    correlation_id: str | None
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class InsertBatch(Command[tuple[Inserted | Duplicate, ...]]):
+    """Add jobs that are counted together, and the job that comes when all have ended."""
+
+    batch: NewBatch
+    jobs: tuple[NewJob, ...]
+    callback: NewJob | None = None

@@ -101,6 +101,31 @@ class ListSteps(Query[tuple[Step, ...]]):
     job_id: str
 
 
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that are counted together; `ended_at` is when the last of them ended."""
+
+    id: str
+    name: str | None
+    tenant_id: str | None
+    correlation_id: str | None
+    total: int
+    completed: int
+    failed: int
+    cancelled: int
+    callback_job_id: str | None
+    created_at: int
+    ended_at: int | None
+
+    @property
+    def pending(self) -> int:
+        return self.total - self.completed - self.failed - self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class GetBatch(Query[Batch | None]):
+    batch_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class ListTypes(Query[tuple[JobType, ...]]):
     pass

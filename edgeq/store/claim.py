@@ -11,7 +11,7 @@ from sqlalchemy import Select, bindparam, func, literal_column, null, select, up
 from edgeq.core.job_types import JobType
 from edgeq.core.jobs import HIGHEST_PRIORITY, ClaimedJob, JobStatus
 from edgeq.core.lanes import ClaimStep
-from edgeq.ports.commands import Claim, ClaimableType, Moved
+from edgeq.ports.commands import Claim, ClaimableType
 from edgeq.store import jobs_sql
 from edgeq.store.session import Row, Transaction
 from edgeq.store.tables import LISTED, READY, SUSPECT, jobs
@@ -38,6 +38,7 @@ _CANDIDATE = (
     "parent_job_id",
     "claimed_ahead",
     "steps",
+    "batch_id",
     "expires_at",
 )
 _SEQ, _SCHEDULED_FOR, _CLAIMED_AHEAD, _EXPIRES_AT = (
@@ -240,7 +241,7 @@ class Selection:
 
 def claim_jobs(
     tx: Transaction, run_id: str, lock_until: int, claim: Claim
-) -> tuple[list[ClaimedJob], list[Moved]]:
+) -> tuple[list[ClaimedJob], list[ClaimedJob]]:
     """Lock the jobs that a run shall work on next; answers them, and what had expired."""
     selection = Selection(tx, claim)
     if claim.wants in ("suspect", "last_chance"):
@@ -250,12 +251,12 @@ def claim_jobs(
             selection.fill(step)
         if claim.ahead > 0:
             selection.fill(ClaimStep(None, claim.ahead), ahead=True)
-    expired = _cancel_expired(tx, selection.expired)
+    _cancel_expired(tx, selection.expired)
     _lock(tx, run_id, lock_until, selection.picked)
     if claim.wants == "last_chance":
         for job in selection.picked:
             tx.change(_ISOLATE, at_seq=job.seq)
-    return selection.picked, expired
+    return selection.picked, selection.expired
 
 
 _ANY_SUSPECT = (
@@ -320,13 +321,12 @@ def _lock(tx: Transaction, run_id: str, lock_until: int, picked: list[ClaimedJob
         jobs_sql.tell(tx, job, "processing", JobStatus.PROCESSING)
 
 
-def _cancel_expired(tx: Transaction, expired: list[ClaimedJob]) -> list[Moved]:
+def _cancel_expired(tx: Transaction, expired: list[ClaimedJob]) -> None:
     """A job past its `expires_at` is cancelled instead of run."""
     for job in expired:
         ttl = tx.types.by_name[job.type].policy.result_ttl_ms
         tx.change(_EXPIRE, at_seq=job.seq, at_fence=job.fence - 1, now=tx.now, result_ttl_ms=ttl)
         jobs_sql.tell(tx, job, "cancelled", JobStatus.CANCELLED)
-    return [jobs_sql.moved(job, JobStatus.CANCELLED) for job in expired]
 
 
 def _claimed(row: Row, stored: JobType, *, ahead: bool) -> ClaimedJob:
@@ -352,6 +352,7 @@ def _claimed(row: Row, stored: JobType, *, ahead: bool) -> ClaimedJob:
         parent_job_id,
         claimed_ahead,
         steps,
+        batch_id,
         _,
     ) = row
     policy = stored.policy
@@ -380,4 +381,5 @@ def _claimed(row: Row, stored: JobType, *, ahead: bool) -> ClaimedJob:
         1 if ahead else claimed_ahead,
         policy.handler_name,
         steps,
+        batch_id,
     )

@@ -9,7 +9,7 @@ from sqlalchemy import Select, bindparam, literal_column, null, select, update
 from edgeq.core.jobs import ClaimedJob, Job, JobStatus
 from edgeq.core.moves import lose
 from edgeq.ports.commands import Cycle, CycleAnswer, ExtendLocks, Held, Moved
-from edgeq.store import due, jobs_sql, run_records, settle, system_sql
+from edgeq.store import due, flows, jobs_sql, run_records, settle, system_sql
 from edgeq.store.claim import claim_jobs, suspects_due
 from edgeq.store.session import Transaction
 from edgeq.store.tables import LOCKED, jobs
@@ -72,7 +72,9 @@ def run_cycle(tx: Transaction, cycle: Cycle) -> CycleAnswer:
     if cycle.claim is not None and is_enabled:
         if cycle.takes_back:
             taken_back = take_back(tx)
-        claimed, expired = claim_jobs(tx, cycle.run_id, cycle.lock_until, cycle.claim)
+        claimed, late = claim_jobs(tx, cycle.run_id, cycle.lock_until, cycle.claim)
+        flows.follow(tx, [flows.End(job.id, JobStatus.CANCELLED, job.batch_id) for job in late])
+        expired = [jobs_sql.moved(job, JobStatus.CANCELLED) for job in late]
         suspect, last_chance = suspects_due(tx, cycle.claim)
         if cycle.claim.asks_when and not claimed:
             wanted = (tx.types.by_name.get(each.name) for each in cycle.claim.types)

@@ -12,6 +12,7 @@ from edgeq.store.writer import Executor
 EXECUTORS: dict[type[c.Command[Any]], Executor] = {
     c.InsertJobs: insert.insert_jobs,
     c.Cycle: cycle.run_cycle,
+    f.InsertBatch: insert.insert_batch,
     f.RecordStep: steps.record_step,
     f.RunInTransaction: steps.run_in_transaction,
     c.ExtendLocks: cycle.extend_locks,

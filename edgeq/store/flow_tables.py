@@ -44,7 +44,6 @@ batches = Table(
     required("completed", 0),
     required("failed", 0),
     required("cancelled", 0),
-    Column("callback", Text),
     Column("callback_job_id", Text),
     required("created_at"),
     Column("ended_at", Whole),

@@ -11,20 +11,24 @@ from edgeq.core.job_types import JobType
 from edgeq.core.jobs import Job, JobStatus, NewJob
 from edgeq.errors import IdempotencyConflict, QueueFull, TypeDisabled
 from edgeq.ports.commands import Duplicate, Inserted, InsertJobs
+from edgeq.ports.flow_commands import InsertBatch
 from edgeq.ports.queries import Change
-from edgeq.store import jobs_sql, types_sql
+from edgeq.store import flows, jobs_sql, types_sql
+from edgeq.store.flow_tables import batches
 from edgeq.store.session import Transaction
 from edgeq.store.tables import LISTED, jobs
 
-_GIVEN = tuple(
-    name for name in NewJob.__struct_fields__ if name not in {"type", "replaces_duplicate"}
-)
+_NOT_COLUMNS = {"type", "replaces_duplicate", "after"}
+_GIVEN = tuple(name for name in NewJob.__struct_fields__ if name not in _NOT_COLUMNS)
 _INSERT = insert(jobs).values(
     {
-        **{name: bindparam(name) for name in _GIVEN},
-        "job_type_id": bindparam("job_type_id"),
+        **{name: bindparam(name) for name in (*_GIVEN, "job_type_id", "status", "blocked_by")},
         "updated_at": bindparam("created_at"),
     }
+)
+_BATCH_GIVEN = ("id", "name", "tenant_id", "correlation_id", "created_at")
+_INSERT_BATCH = insert(batches).values(
+    {name: bindparam(name) for name in (*_BATCH_GIVEN, "total", "callback_job_id")}
 )
 _FREE_KEY = update(jobs).where(jobs.c.seq == bindparam("at_seq")).values(unique_key=null())
 _COUNT_PENDING = select(func.count()).select_from(
@@ -41,6 +45,31 @@ def insert_jobs(tx: Transaction, command: InsertJobs) -> tuple[Inserted | Duplic
     return add(tx, command.jobs)
 
 
+def insert_batch(tx: Transaction, command: InsertBatch) -> tuple[Inserted | Duplicate, ...]:
+    """Add a batch with its jobs; a duplicate belongs to whoever came first, and is not counted."""
+    batch, callback = command.batch, command.callback
+    answers = add(tx, command.jobs)
+    added = sum(isinstance(answer, Inserted) for answer in answers)
+    tx.change(
+        _INSERT_BATCH,
+        **{name: getattr(batch, name) for name in _BATCH_GIVEN},
+        total=added,
+        callback_job_id=None if callback is None else callback.id,
+    )
+    if callback is not None:
+        _add_callback(tx, callback, batch.id)
+    if added == 0:
+        flows.end_if_over(tx, batch.id)
+    return answers
+
+
+def _add_callback(tx: Transaction, callback: NewJob, batch_id: str) -> None:
+    job_type = _accepting(tx, callback.type)
+    tx.change_many(_INSERT, [_row(callback, job_type, blocked_by=1)])
+    flows.wait_for(tx, callback.id, [batch_id])
+    tx.tell(Change(callback.id, "blocked", callback.type, callback.tenant_id, "queued", 1, 0))
+
+
 def add(tx: Transaction, new_jobs: tuple[NewJob, ...]) -> tuple[Inserted | Duplicate, ...]:
     answers: list[Inserted | Duplicate] = []
     rows: list[dict[str, Any]] = []
@@ -54,6 +83,10 @@ def add(tx: Transaction, new_jobs: tuple[NewJob, ...]) -> tuple[Inserted | Dupli
                 answers.append(duplicate)
                 continue
             _refuse_above_limit(tx, job_type)
+        if new.after:
+            _flush(tx, rows)
+            answers.append(_add_behind_others(tx, new, job_type))
+            continue
         rows.append(_row(new, job_type))
         tx.tell(Change(new.id, "pending", new.type, new.tenant_id, "queued", 1, 0))
         answers.append(Inserted(new.id))
@@ -61,10 +94,28 @@ def add(tx: Transaction, new_jobs: tuple[NewJob, ...]) -> tuple[Inserted | Dupli
     return tuple(answers)
 
 
-def _row(new: NewJob, job_type: JobType) -> dict[str, Any]:
+def _row(new: NewJob, job_type: JobType, blocked_by: int = 0) -> dict[str, Any]:
     row = msgspec.structs.asdict(new)
     row["job_type_id"] = job_type.id
+    row["status"] = "blocked" if blocked_by else "pending"
+    row["blocked_by"] = blocked_by
     return row
+
+
+def _add_behind_others(tx: Transaction, new: NewJob, job_type: JobType) -> Inserted:
+    """Add a job that waits for others, unless they have ended already."""
+    waits_for, failed = flows.blockers(tx, new)
+    row = _row(new, job_type, len(waits_for))
+    if new.input_from is not None and new.input_from not in waits_for:
+        row["input_data"] = flows.output_of(tx, new.input_from)
+    _flush(tx, [row])
+    flows.wait_for(tx, new.id, waits_for)
+    tx.tell(Change(new.id, row["status"], new.type, new.tenant_id, "queued", 1, 0))
+    if failed is None:
+        return Inserted(new.id, row["status"])
+    end = flows.fail_with(tx, jobs_sql.existing(tx, new.id), failed)
+    flows.follow(tx, [end])
+    return Inserted(new.id, end.status.value)
 
 
 def _flush(tx: Transaction, rows: list[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from edgeq.ports.commands import (
     RetryJob,
     UpdateJob,
 )
-from edgeq.store import jobs_sql
+from edgeq.store import flows, jobs_sql
 from edgeq.store import settle as settling
 from edgeq.store.session import Transaction
 from edgeq.store.steps import forget_steps
@@ -58,6 +59,9 @@ def cancel(tx: Transaction, command: CancelJob) -> str:
     row = tx.row(jobs_sql.READ_JOB, job_id=command.job_id)
     if row is None:
         return "not_found"
+    if command.descendants:
+        for child_id in _descendants(tx, command.job_id):
+            cancel(tx, CancelJob(child_id, command.actor))
     job = jobs_sql.job_from(row)
     if job.status in ENDED:
         return "ended"
@@ -68,6 +72,23 @@ def cancel(tx: Transaction, command: CancelJob) -> str:
         return "requested"
     settling.apply(tx, job, _as(job, S.CANCELLED), None)
     return "cancelled"
+
+
+_CHILDREN = select(jobs.c.id).where(jobs.c.parent_job_id == bindparam("parent"))
+_DESCENDANTS_AT_MOST = 10_000
+
+
+def _descendants(tx: Transaction, job_id: str) -> list[str]:
+    """Children, their children and so on, each once."""
+    found: list[str] = []
+    generation = [job_id]
+    known = {job_id}
+    while generation and len(found) < _DESCENDANTS_AT_MOST:
+        rows = (row for parent in generation for row in tx.rows(_CHILDREN, parent=parent))
+        generation = [child for (child,) in rows if child not in known]
+        known.update(generation)
+        found += generation
+    return found
 
 
 _MARK = (
@@ -91,6 +112,8 @@ def retry(tx: Transaction, command: RetryJob) -> Job:
         values["steps"] = forget_steps(tx, job, None if command.fresh else command.from_step)
     _audited(tx, command.actor, "job_retry", job)
     tx.change(_LETTERS_RETRIED, for_job=job.id)
+    if job.batch_id is not None and job.status in ENDED:
+        flows.count(tx, job.batch_id, Counter({job.status: -1}))
     return jobs_sql.move(
         tx,
         job,
@@ -178,6 +201,9 @@ def remove(tx: Transaction, command: DeleteJob) -> None:
     if tx.row(_HAS_LETTER, for_job=job.id) is not None:
         tx.change(_KEEP_SNAPSHOT, for_job=job.id, snapshot=_snapshot(job))
     _audited(tx, command.actor, "job_delete", job)
+    if job.status not in ENDED:
+        # Whoever waits for it would wait for ever.
+        flows.follow(tx, [flows.End(job.id, S.CANCELLED, job.batch_id)])
     tx.change(_DELETE, at_seq=job.seq)
     jobs_sql.tell(tx, job, "deleted", job.status)
 

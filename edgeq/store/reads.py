@@ -15,7 +15,7 @@ from edgeq.core.job_types import JobType
 from edgeq.core.jobs import Attempt, Job, JobStatus, LogEntry, LogLevel
 from edgeq.errors import InvalidInput
 from edgeq.ports import queries as q
-from edgeq.store import due, jobs_sql, run_records, steps, system_sql, types_sql
+from edgeq.store import due, flows, jobs_sql, run_records, steps, system_sql, types_sql
 from edgeq.store.session import Row
 from edgeq.store.system_sql import Reader
 from edgeq.store.tables import LISTED, attempts, changes, job_types, jobs, logs, runs
@@ -305,6 +305,7 @@ ANSWERS: dict[type[q.Query[Any]], Answer] = {
     q.ListLogs: list_logs,
     q.ListAttempts: list_attempts,
     q.ListSteps: steps.list_steps,
+    q.GetBatch: flows.get_batch,
     q.ListTypes: list_types,
     q.GetConfig: get_config,
     q.ListRuns: list_runs,

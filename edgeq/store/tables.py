@@ -152,10 +152,10 @@ jobs = Table(
     Column("review_reason", Text),
     Column("cancel_requested_at", Whole),
     # How many steps have results; what a blocked job does when one of those before it fails; and
-    # what comes after it in its chain.
+    # whose output becomes its input.
     required("steps", 0),
     Column("on_failure", Text),
-    Column("chain", Text),
+    Column("input_from", Text),
     required("created_at"),
     required("updated_at"),
     one_of("status", JobStatus),

@@ -25,7 +25,7 @@ def add_columns_of_jobs() -> None:
     steps = sa.Column("steps", WHOLE, server_default=sa.text("0"), nullable=False)
     op.add_column("background_jobs", steps)
     op.add_column("background_jobs", sa.Column("on_failure", sa.Text(), nullable=True))
-    op.add_column("background_jobs", sa.Column("chain", sa.Text(), nullable=True))
+    op.add_column("background_jobs", sa.Column("input_from", sa.Text(), nullable=True))
 
 
 def create_background_job_steps() -> None:
@@ -82,7 +82,6 @@ def create_job_batches() -> None:
         sa.Column("completed", WHOLE, server_default=sa.text("0"), nullable=False),
         sa.Column("failed", WHOLE, server_default=sa.text("0"), nullable=False),
         sa.Column("cancelled", WHOLE, server_default=sa.text("0"), nullable=False),
-        sa.Column("callback", sa.Text(), nullable=True),
         sa.Column("callback_job_id", sa.Text(), nullable=True),
         sa.Column("created_at", WHOLE, nullable=False),
         sa.Column("ended_at", WHOLE, nullable=True),

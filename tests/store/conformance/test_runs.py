@@ -36,7 +36,7 @@ async def finish(
     handled: tuple[str, ...] = ("noop",),
     deferred: tuple[str, ...] = (),
     stopped: Stop = Stop.EMPTY,
-    durations: dict[str, Histogram] | None = None,
+    durations: dict[tuple[str, str], Histogram] | None = None,
 ) -> RunReport:
     report = RunReport(run_id=run_id, claimed=claimed, completed=claimed, stopped=stopped)
     return await store.write(FinishRun(run_id, report, handled, deferred, durations or {}))
@@ -178,10 +178,10 @@ async def test_durations_add_up_over_runs_and_are_forgotten_after_a_day(
 ) -> None:
     await registered(store, "noop")
     quick, slow = Histogram.EMPTY.plus(1), Histogram.EMPTY.plus(5000)
-    await finish(store, "run-1", durations={"noop": quick})
-    await finish(store, "run-2", durations={"noop": slow, "other": slow})
+    await finish(store, "run-1", durations={("noop", ""): quick})
+    await finish(store, "run-2", durations={("noop", ""): slow, ("other", ""): slow})
     clock.advance(2 * HOUR_SECONDS)
-    await finish(store, "run-3", durations={"noop": quick})
+    await finish(store, "run-3", durations={("noop", ""): quick})
 
     now = await store.write(StartRun("run-4", "process", "", "{}"))
     clock.advance(23 * HOUR_SECONDS)

@@ -87,7 +87,7 @@ async def test_quantiles_come_from_the_last_day(
     for ms in [3] * 90 + [30] * 8 + [3000] * 2:
         took = took.plus(ms)
     report = RunReport(run_id="run-1", claimed=1)
-    await store.write(FinishRun("run-1", report, ("noop",), durations={"noop": took}))
+    await store.write(FinishRun("run-1", report, ("noop",), durations={("noop", ""): took}))
 
     now = (await store.read(GetStats())).types[0]
     clock.advance(26 * 3600)
