@@ -100,7 +100,7 @@ class Shift:
             prepare_child=self._around.prepare_child,
         )
         self._workplace = workplace
-        return Crew(self._around.registry.handlers, workplace, self._attempt_ended)
+        return Crew(self._around.registry, workplace, self._attempt_ended)
 
     async def work(self) -> None:
         """Cycle until nothing is due, the time is up, or somebody says stop."""
@@ -113,7 +113,7 @@ class Shift:
         finally:
             self._is_done = True
             stop_keeping()
-            self._crew.close()
+            await self._crew.close()
 
     def stop(self) -> None:
         """A signal: claim no more, finish within the grace, interrupt the rest uncounted."""
