@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 from collections.abc import Sequence
@@ -22,11 +23,9 @@ async def tell_hooks(
 ) -> None:
     """Call all hooks at once and give them some time; whatever they do, the outcome stands."""
     calls = {_called(hook, attempt, error, threads): hook for hook in hooks}
-    try:
+    # Cancelled when the run ends or the attempt's time is over: it has failed already.
+    with contextlib.suppress(asyncio.CancelledError):
         await asyncio.wait(calls, timeout=HOOK_SECONDS)
-    except asyncio.CancelledError:
-        # The run ends, or the attempt's time is over: it has failed already, and that is kept.
-        _log.warning("%s: on_error was cut off, because its time is over", attempt.job.type)
     for call, hook in calls.items():
         where = f"{hook.__module__}.{getattr(hook, '__qualname__', hook)}"
         if not call.done():

@@ -73,7 +73,10 @@ def main() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Die when the parent does, also while C code keeps every thread of ours from running."""
+    """Die when the parent does, also while C code keeps every thread of ours from running.
+
+    More exactly when the thread does that started us, which is that of the parent's event loop.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:

@@ -38,6 +38,8 @@ READY_SECONDS = 30.0
 # For lifespans to be left at the end of a run; less when its time is over.
 _CLOSE_SECONDS = 2.0
 _SHORTEST_CLOSE_SECONDS = 0.1
+# What is killed is gone at once, unless the kernel is busy with it, and we do not wait for that.
+_DEATH_SECONDS = 1.0
 
 
 class _NeverBegan(Exception):
@@ -161,31 +163,33 @@ class HandlerProcesses:
         """Kill and reap it; if that is cancelled, `close` does the rest."""
         self._told.pop(process, None)
         process.kill()
-        await process.exited()
+        await asyncio.wait([process.exit])
         self._alive.discard(process)
         return process.reap()
 
     async def close(self) -> None:
         """Let idle children leave their lifespan, and end whatever is not gone in time."""
         left = self._workplace.interrupts_at - self._workplace.elapsed()
-        for process in self._alive:
-            if process in self._idle:
-                process.post(Close())
-            else:
-                process.kill()
+        for process in self._idle:
+            process.post(Close())
+        for process in self._alive.difference(self._idle):
+            process.kill()
         self._idle.clear()
-        exits = [asyncio.ensure_future(process.exited()) for process in self._alive]
+        exits = [process.exit for process in self._alive]
+        if not exits:
+            return
         try:
-            if exits:
-                patience = max(_SHORTEST_CLOSE_SECONDS, min(left, _CLOSE_SECONDS))
-                await asyncio.wait(exits, timeout=patience)
+            await asyncio.wait(
+                exits, timeout=max(_SHORTEST_CLOSE_SECONDS, min(left, _CLOSE_SECONDS))
+            )
         finally:
-            for each in exits:
-                each.cancel()
             for process in self._alive:
                 process.kill()
-            while self._alive:
-                self._alive.pop().reap()
+            await asyncio.wait(exits, timeout=_DEATH_SECONDS)
+            for process in self._alive:
+                if process.exit.done():
+                    process.reap()
+            self._alive.clear()
 
 
 _Facts = tuple[float, bool, StopReason | None]

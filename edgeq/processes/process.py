@@ -35,7 +35,7 @@ class HandlerProcess:
     """A fresh interpreter in a session of its own; only this object reaps it.
 
     So its pid stays taken until then, and killing its group cannot hit anybody else. asyncio's own
-    subprocesses are reaped by a thread of their own, before anybody hears of it.
+    subprocesses are reaped by a thread of its own, before anybody hears of it.
     """
 
     def __init__(self, threads: HandlerThreads) -> None:
@@ -46,20 +46,21 @@ class HandlerProcess:
         except BaseException:
             self._socket.close()
             raise
-        self._exit = threads.run(self._await_exit)
+        self.exit = threads.run(self._await_exit)
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
     async def connect(self) -> None:
         self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
-        self._exit.add_done_callback(self._hang_up)
+        self.exit.add_done_callback(self._hang_up)
 
     def _await_exit(self) -> None:
         """In a thread: wait without reaping, where the system can."""
-        if hasattr(os, "waitid"):
-            os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
-        else:
+        if not hasattr(os, "waitid"):
             self._popen.wait()
+            return
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
 
     def _hang_up(self, _: asyncio.Future[None]) -> None:
         """A process that the handler forked may hold the socket open after the child is dead."""
@@ -86,9 +87,6 @@ class HandlerProcess:
         if self._popen.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
-
-    async def exited(self) -> None:
-        await asyncio.wait([self._exit])
 
     def reap(self) -> int:
         """Give back all that it had; its exit code, or the negative number of a signal."""
