@@ -56,6 +56,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
     code: str | None
     message: str
+    facts: dict[str, str] = {}
     problems: tuple[tuple[str, str], ...] = ()
 
 
@@ -137,11 +138,11 @@ def refusal(error: Exception) -> Refused:
     """An error on its way to the handler that caused it."""
     match error:
         case InvalidInput():
-            return Refused(
-                error.code, str(error), tuple((p.path, p.reason) for p in error.problems)
-            )
+            problems = tuple((each.path, each.reason) for each in error.problems)
+            return Refused(error.code, str(error), problems=problems)
         case EdgeqError():
-            return Refused(error.code, str(error))
+            facts = {name: value for name, value in vars(error).items() if isinstance(value, str)}
+            return Refused(error.code, str(error), facts)
         case _:
             return Refused(None, f"{type(error).__name__}: {error}")
 
@@ -156,6 +157,7 @@ def error_of(refused: Refused) -> Exception:
     # Past its own __init__, which makes the message that we have already from other things.
     error = kind.__new__(kind, refused.message)
     error.args = (refused.message,)
+    vars(error).update(refused.facts)
     return error
 
 

@@ -10,6 +10,7 @@ from edgeq.attempt import Attempt, StopReason, Workplace
 from edgeq.core import json_text
 from edgeq.core.backoff import ErrorClass
 from edgeq.core.outcomes import Failed, Outcome
+from edgeq.core.redaction import safe_message
 from edgeq.errors import LockLost
 from edgeq.invoke import stopped_by
 from edgeq.processes.messages import (
@@ -67,7 +68,7 @@ class HandlerProcesses:
         try:
             process = await self._begin(attempt)
         except _NeverBegan as why:
-            return Failed(ErrorClass.TRANSIENT, f"the handler's process {why}")
+            return _died(str(why))
         try:
             async with asyncio.timeout(attempt.job.timeout_ms / 1000):
                 outcome = await self._listen(process, attempt)
@@ -77,10 +78,9 @@ class HandlerProcesses:
             return stopped_by(StopReason.TIMEOUT)
         except BrokenFrame:
             await self._end(process)
-            return Failed(ErrorClass.TRANSIENT, "the handler's process sent what is no message")
+            return _died("sent what is no message")
         except ProcessGone:
-            how = how_it_ended(await self._end(process))
-            return Failed(ErrorClass.TRANSIENT, f"the handler's process {how}")
+            return _died(how_it_ended(await self._end(process)))
         except BaseException:
             await self._end(process)
             raise
@@ -190,6 +190,10 @@ class HandlerProcesses:
                 if process.exit.done():
                     process.reap()
             self._alive.clear()
+
+
+def _died(how: str) -> Failed:
+    return Failed(ErrorClass.TRANSIENT, safe_message(f"the handler's process {how}"))
 
 
 _Facts = tuple[float, bool, StopReason | None]

@@ -51,7 +51,7 @@ class HandlerProcess:
         self._writer: asyncio.StreamWriter | None = None
 
     async def connect(self) -> None:
-        self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
+        self._reader, self._writer = await asyncio.open_unix_connection(sock=self._socket)
         self.exit.add_done_callback(self._hang_up)
 
     def _await_exit(self) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeq import Context, SyncContext, handler
-from edgeq.errors import EdgeqError, InvalidInput
+from edgeq.errors import EdgeqError, InvalidInput, LockLost
 
 
 @contextlib.asynccontextmanager
@@ -103,7 +103,7 @@ def _refusal(ctx: SyncContext, job_type: str, input: Any, **options: Any) -> lis
     except InvalidInput as refused:
         return [refused.code, refused.problems[0].path]
     except EdgeqError as refused:
-        return [refused.code, type(refused).__name__]
+        return [refused.code, f"{type(refused).__name__} {vars(refused)}"]
 
 
 @handler("polite", executor="process")
@@ -204,6 +204,28 @@ def bomb(ctx: SyncContext, input: dict[str, Any]) -> int:
 
     threading.Thread(target=explode, daemon=True).start()
     return os.getpid()
+
+
+@handler("leaves_a_thread", executor="process")
+def leaves_a_thread(ctx: SyncContext, input: dict[str, Any]) -> None:
+    """Ends well, and a thread of it goes on talking."""
+
+    def talk() -> None:
+        while not Path("talk").exists():
+            time.sleep(0.01)
+        try:
+            ctx.log("from beyond")
+        except LockLost:
+            told("learned")
+
+    threading.Thread(target=talk, daemon=True).start()
+
+
+@handler("waits_for_it", executor="process")
+def waits_for_it(ctx: SyncContext, input: dict[str, Any]) -> None:
+    Path("talk").touch()
+    while not Path("learned").exists():
+        time.sleep(0.01)
 
 
 @handler("hears_sigterm", executor="process")

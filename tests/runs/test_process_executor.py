@@ -14,6 +14,7 @@ import pytest
 
 from edgeq import Context, SyncContext, handler
 from edgeq.errors import HandlerProblem
+from edgeq.processes import pool
 from edgeq.registry import load
 from edgeq.testing import FakeClock, queue_for_test
 from tests.runs import child_handlers
@@ -100,7 +101,7 @@ async def test_a_child_enqueues_through_its_parent_and_hears_what_was_refused(
     assert born.scheduled_for == clock.now() + 3_600_000
     assert born.parent_job_id is not None
     assert answer["errors"] == [
-        ["unknown_type", "UnknownType"],
+        ["unknown_type", "UnknownType {'name': 'nowhere'}"],
         ["invalid_input", "$.x"],
         ["invalid_input", "delay"],
     ]
@@ -198,6 +199,36 @@ async def test_a_child_that_cannot_load_the_handlers_is_a_failed_attempt(folder:
         job = await queue.get(job_id)
     assert (report.failed, job.error_class) == (1, "transient")
     assert "not in a child" in (job.error_message or "")
+
+
+async def test_a_child_that_is_not_ready_in_time_is_a_failed_attempt(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "READY_SECONDS", 0.5)
+    (folder / "jobs").mkdir()
+    (folder / "jobs" / "sleepy.py").write_text(
+        "import os, time\n"
+        "from edgeq import handler\n"
+        f"if os.getpid() != {os.getpid()}:\n"
+        "    time.sleep(60)\n"
+        "@handler('sleepy', max_retries=0, executor='process')\n"
+        "def sleepy(ctx, input): ...\n"
+    )
+    async with queue_for_test(folder / "jobs") as queue:
+        job_id = (await queue.enqueue("sleepy", {})).job_id
+        report = await queue.process_jobs(budget=20)
+        job = await queue.get(job_id)
+    assert (report.failed, job.error_class) == (1, "transient")
+    assert job.error_message == "the handler's process was not ready after 0.5 s"
+
+
+async def test_a_thread_that_a_handler_left_in_its_child_learns_that_it_is_over() -> None:
+    async with queue_for_test(MODULE) as queue:
+        await queue.enqueue("leaves_a_thread", {}, priority=20)
+        job_id = (await queue.enqueue("waits_for_it", {})).job_id
+        report = await queue.process_jobs(budget=20, concurrency=1)
+        log = (await queue.logs(job_id)).items
+    assert (report.completed, log) == (2, ())
 
 
 @pytest.mark.parametrize("source", [[child_handlers.where], child_handlers, MODULE])
