@@ -44,12 +44,11 @@ async def invoke(
     attempt: Attempt, threads: HandlerThreads, hooks: Sequence[OnError] = ()
 ) -> Outcome:
     """Decode the input, call the handler, and say what it came to; never raises."""
-    handler = attempt.handler
-    error: BaseException | None = None
     try:
         value = _input(attempt)
     except BaseException as wrong:
         return await _told(hooks, attempt, threads, _refused_input(attempt, wrong), wrong)
+    handler = attempt.handler
     try:
         # Without a coroutine of our own in between: this is called for every job.
         if handler.is_async:
@@ -57,14 +56,15 @@ async def invoke(
         else:
             result = await threads.run(partial(handler.function, SyncContext(attempt), value))
         outcome = _finished(attempt, result)
-    except asyncio.CancelledError as cancelled:
+    except asyncio.CancelledError:
         # Nobody but the run cancels this task; a handler may raise it by itself, though.
-        error = cancelled if attempt.stop else RuntimeError("the handler cancelled itself")
-        outcome = stopped_by(attempt.stop) if attempt.stop else _crashed(attempt, error)
+        if attempt.stop is not None:
+            return await _told(hooks, attempt, threads, stopped_by(attempt.stop))
+        itself = RuntimeError("the handler cancelled itself")
+        return await _told(hooks, attempt, threads, _crashed(attempt, itself), itself)
     except BaseException as raised:
-        error = raised
-        outcome = _raised(attempt, raised)
-    return await _told(hooks, attempt, threads, outcome, error) if hooks else outcome
+        return await _told(hooks, attempt, threads, _raised(attempt, raised), raised)
+    return await _told(hooks, attempt, threads, outcome) if hooks else outcome
 
 
 async def _told(
@@ -72,7 +72,7 @@ async def _told(
     attempt: Attempt,
     threads: HandlerThreads,
     outcome: Outcome,
-    error: BaseException | None,
+    error: BaseException | None = None,
 ) -> Outcome:
     """The outcome, once the hooks know of it: if it is a failure that no handler asked for."""
     if attempt.stop is StopReason.TIMEOUT:
