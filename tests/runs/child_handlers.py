@@ -92,18 +92,23 @@ def parent(ctx: SyncContext, input: dict[str, Any]) -> dict[str, Any]:
         _refusal(ctx, "nowhere", {}),
         _refusal(ctx, "where", {"x": object()}),
         _refusal(ctx, "where", {}, delay=[]),
+        _refusal(ctx, "where", {}, priority=99),
+        _refusal(ctx, "where", {}, prioritty=3),
+        _refusal(ctx, 5, {}),
     ]
     child = ctx.enqueue(where, {"n": 1}, delay=timedelta(hours=1), priority=3)
     return {"child": child, "errors": errors}
 
 
-def _refusal(ctx: SyncContext, job_type: str, input: Any, **options: Any) -> list[str]:
+def _refusal(ctx: SyncContext, job_type: Any, input: Any, **options: Any) -> list[str]:
     try:
         return [ctx.enqueue(job_type, input, **options)]
     except InvalidInput as refused:
         return [refused.code, refused.problems[0].path]
     except EdgeqError as refused:
         return [refused.code, f"{type(refused).__name__} {vars(refused)}"]
+    except RuntimeError as refused:
+        return ["RuntimeError", str(refused).split(":")[0]]
 
 
 @handler("polite", executor="process")

@@ -104,6 +104,9 @@ async def test_a_child_enqueues_through_its_parent_and_hears_what_was_refused(
         ["unknown_type", "UnknownType {'name': 'nowhere'}"],
         ["invalid_input", "$.x"],
         ["invalid_input", "delay"],
+        ["invalid_input", "priority"],
+        ["RuntimeError", "TypeError"],
+        ["invalid_input", "type"],
     ]
 
 
@@ -199,6 +202,35 @@ async def test_a_child_that_cannot_load_the_handlers_is_a_failed_attempt(folder:
         job = await queue.get(job_id)
     assert (report.failed, job.error_class) == (1, "transient")
     assert "not in a child" in (job.error_message or "")
+
+
+async def test_a_child_that_cannot_be_started_is_a_failed_attempt(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with queue_for_test(MODULE) as queue:
+        job_id = (await queue.enqueue("where", {}, max_retries=0)).job_id
+        monkeypatch.setattr(sys, "executable", str(folder / "no-python"))
+        report = await queue.process_jobs(budget=20)
+        job = await queue.get(job_id)
+    assert (report.failed, job.error_class) == (1, "transient")
+    assert "could not be started" in (job.error_message or "")
+
+
+async def test_a_handler_that_a_child_no_longer_finds_is_a_failed_attempt(folder: Path) -> None:
+    (folder / "jobs").mkdir()
+    source = folder / "jobs" / "gone.py"
+    source.write_text(
+        "from edgeq import handler\n"
+        "@handler('gone', max_retries=0, executor='process')\n"
+        "def gone(ctx, input): ...\n"
+    )
+    async with queue_for_test(folder / "jobs") as queue:
+        job_id = (await queue.enqueue("gone", {})).job_id
+        source.unlink()
+        report = await queue.process_jobs(budget=20)
+        job = await queue.get(job_id)
+    assert (report.failed, job.error_class) == (1, "transient")
+    assert "found no handler 'gone'" in (job.error_message or "")
 
 
 async def test_a_child_that_is_not_ready_in_time_is_a_failed_attempt(
