@@ -11,7 +11,7 @@ from edgeq.core.input_rules import InputRules, check_value
 from edgeq.errors import HandlerProblem, InvalidInput
 
 # Outputs may hold what a handler computed, secrets included: only their shape is checked.
-_OUTPUT_RULES = InputRules(max_bytes=2**31, secrets="warn")
+_SHAPE_ONLY = InputRules(max_bytes=2**31, secrets="warn")
 
 
 class Codec:
@@ -97,7 +97,14 @@ def encode_output(codec: Codec, value: Any) -> str:
     if value is None and codec.takes_none:
         return "null"
     kept = plain(value)
-    check_value(kept, _OUTPUT_RULES)
+    check_value(kept, _SHAPE_ONLY)
     if not codec.made(value):
         codec.typed(kept)
+    return json_text.encode(kept)
+
+
+def encode_input(value: Any) -> str:
+    """The input of a job for whoever stores it, who knows what else its type asks of it."""
+    kept = value if isinstance(value, dict) else {} if value is None else plain(value)
+    check_value(kept, _SHAPE_ONLY)
     return json_text.encode(kept)

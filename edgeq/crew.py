@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import partial
 
 from edgeq.attempt import Attempt, StopReason, Workplace
@@ -14,7 +14,8 @@ from edgeq.core.jobs import ClaimedJob
 from edgeq.core.outcomes import Failed, NotStarted, Outcome
 from edgeq.invoke import invoke, stopped_by
 from edgeq.ports.commands import Lock
-from edgeq.registry import AnyHandler
+from edgeq.processes.pool import HandlerProcesses
+from edgeq.registry import Registry
 from edgeq.threads import HandlerThreads
 
 # How long a handler that was told to stop may take before the run goes on without it.
@@ -24,20 +25,20 @@ Ended = Callable[[Attempt, Outcome], None]
 
 
 class Crew:
-    """Runs attempts on the event loop and in threads; tells its run when one has ended.
+    """Runs attempts on the loop, in threads and in processes; tells its run when one has ended.
 
     An attempt is known by its lock: a job that was taken away from this run and claimed by it
     again is another attempt, and both may be running for a while.
     """
 
-    def __init__(
-        self, handlers: Mapping[str, AnyHandler], workplace: Workplace, ended: Ended
-    ) -> None:
-        self._handlers = handlers
+    def __init__(self, registry: Registry, workplace: Workplace, ended: Ended) -> None:
+        self._handlers = registry.handlers
+        self._on_error = registry.on_error
         self._workplace = workplace
         self._elapsed = workplace.elapsed
         self._ended = ended
         self._threads = HandlerThreads()
+        self._processes = HandlerProcesses(registry.origin, workplace, self._threads)
         self._loop = asyncio.get_running_loop()
         self._deadlines: list[tuple[float, Lock]] = []
         self._ahead: list[tuple[int, int, Lock, ClaimedJob]] = []
@@ -68,10 +69,15 @@ class Crew:
             if attempt.stop is not None:
                 self._end(attempt, NotStarted())
                 continue
-            if attempt.deadline < self._workplace.interrupts_at:
-                lock = (attempt.job.seq, attempt.job.fence)
-                heapq.heappush(self._deadlines, (attempt.deadline, lock))
-            attempt.task = task = self._loop.create_task(invoke(attempt, self._threads))
+            if attempt.handler.executor == "process":
+                # It keeps to its deadline by itself, from when the handler is really called.
+                work = self._processes.run(attempt)
+            else:
+                work = invoke(attempt, self._threads, self._on_error)
+                if attempt.deadline < self._workplace.interrupts_at:
+                    lock = (attempt.job.seq, attempt.job.fence)
+                    heapq.heappush(self._deadlines, (attempt.deadline, lock))
+            attempt.task = task = self._loop.create_task(work)
             task.add_done_callback(partial(self._task_done, attempt))
 
     def keep_for_later(self, job: ClaimedJob) -> None:
@@ -132,6 +138,7 @@ class Crew:
 
     def stop_overdue(self) -> None:
         """Tell what has timed out to stop; let go of what was told and did not."""
+        self._processes.pass_on_news()
         now = self._elapsed()
         while (deadline := self.next_deadline()) is not None and deadline <= now:
             _, lock = heapq.heappop(self._deadlines)
@@ -149,9 +156,9 @@ class Crew:
                 self._tell(attempt, reason)
 
     def _tell(self, attempt: Attempt, reason: StopReason) -> None:
-        """Ask a handler to stop: a task is cancelled, a thread can only be asked."""
+        """Ask a handler to stop: a task is cancelled, a process killed, a thread only asked."""
         attempt.stop = reason
-        is_thread = not attempt.handler.is_async
+        is_thread = attempt.handler.executor == "thread"
         if attempt.task is not None and (not is_thread or reason is StopReason.TIMEOUT):
             attempt.task.cancel()
 
@@ -176,6 +183,7 @@ class Crew:
         for attempt in self.running.values():
             if attempt.job.seq in seqs:
                 attempt.cancel_requested = True
+        self._processes.pass_on_news()
 
     def lose_all_but(self, held: Collection[Lock]) -> tuple[list[ClaimedJob], list[ClaimedJob]]:
         """Compare with what the store says is ours, and lose the rest."""
@@ -197,5 +205,9 @@ class Crew:
             heapq.heapify(self._ahead)
         return [attempt.job for attempt in running], gone
 
-    def close(self) -> None:
-        self._threads.close()
+    async def close(self) -> None:
+        """No process of a handler outlives this; threads end when they come back."""
+        try:
+            await self._processes.close()
+        finally:
+            self._threads.close()

@@ -40,6 +40,7 @@ class Handler(Generic[P, R]):
         functools.update_wrapper(self, function)
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
+        self.executor = policy.executor
         self._declared = policy
         self.errors = errors
         self.upgrade = upgrade
@@ -164,12 +165,12 @@ def _without_skip(annotation: Any) -> Any:
 
 def _executor(function: Callable[..., Any], wanted: str | None) -> str:
     natural = "async" if inspect.iscoroutinefunction(function) else "thread"
-    if wanted not in (None, natural):
+    if wanted not in (None, natural, "process"):
         raise HandlerProblem(
             f"executor={wanted!r} does not fit: an `async def` runs as 'async', a `def` as "
-            "'thread'."
+            "'thread', and both can run in a 'process'."
         )
-    return natural
+    return wanted or natural
 
 
 def _milliseconds(duration: Seconds | None) -> int | None:

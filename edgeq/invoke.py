@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -25,24 +25,29 @@ from edgeq.core.outcomes import (
     RateLimited,
     Retry,
     Review,
+    Signal,
     Skip,
     Snooze,
     Snoozed,
     Stopped,
 )
 from edgeq.core.redaction import redact, safe_message
+from edgeq.error_hooks import tell_hooks
 from edgeq.errors import EdgeqError, GuardRefused, InvalidInput, LockLost
+from edgeq.registry import OnError
 from edgeq.threads import HandlerThreads
 
 _CENTURY_SECONDS = 100 * 366 * 86_400.0
 
 
-async def invoke(attempt: Attempt, threads: HandlerThreads) -> Outcome:
+async def invoke(
+    attempt: Attempt, threads: HandlerThreads, hooks: Sequence[OnError] = ()
+) -> Outcome:
     """Decode the input, call the handler, and say what it came to; never raises."""
     try:
         value = _input(attempt)
     except BaseException as wrong:
-        return _refused_input(attempt, wrong)
+        return await _told(hooks, attempt, threads, _refused_input(attempt, wrong), wrong)
     handler = attempt.handler
     try:
         # Without a coroutine of our own in between: this is called for every job.
@@ -50,14 +55,33 @@ async def invoke(attempt: Attempt, threads: HandlerThreads) -> Outcome:
             result = await handler.function(Context(attempt), value)
         else:
             result = await threads.run(partial(handler.function, SyncContext(attempt), value))
-        return _finished(attempt, result)
+        outcome = _finished(attempt, result)
     except asyncio.CancelledError:
         # Nobody but the run cancels this task; a handler may raise it by itself, though.
-        if attempt.stop is None:
-            return _crashed(attempt, RuntimeError("the handler cancelled itself"))
-        return stopped_by(attempt.stop)
+        if attempt.stop is not None:
+            return await _told(hooks, attempt, threads, stopped_by(attempt.stop))
+        itself = RuntimeError("the handler cancelled itself")
+        return await _told(hooks, attempt, threads, _crashed(attempt, itself), itself)
     except BaseException as raised:
-        return _raised(attempt, raised)
+        return await _told(hooks, attempt, threads, _raised(attempt, raised), raised)
+    return await _told(hooks, attempt, threads, outcome) if hooks else outcome
+
+
+async def _told(
+    hooks: Sequence[OnError],
+    attempt: Attempt,
+    threads: HandlerThreads,
+    outcome: Outcome,
+    error: BaseException | None = None,
+) -> Outcome:
+    """The outcome, once the hooks know of it: if it is a failure that no handler asked for."""
+    if attempt.stop is StopReason.TIMEOUT:
+        error = TimeoutError(f"timed out after {attempt.job.timeout_ms / 1000:g} s")
+    if error is None or isinstance(error, Signal) or not isinstance(outcome, Failed):
+        return outcome
+    if hooks:
+        await tell_hooks(hooks, attempt, error, threads)
+    return outcome
 
 
 def _refused_input(attempt: Attempt, wrong: BaseException) -> Outcome:

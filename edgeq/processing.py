@@ -107,12 +107,12 @@ class Shift:
             prepare_child=self._around.prepare_child,
         )
         self._workplace = workplace
-        return Crew(self._around.registry.handlers, workplace, self._attempt_ended)
+        return Crew(self._around.registry, workplace, self._attempt_ended)
 
     async def work(self) -> None:
         """Cycle until nothing is due, the time is up, or somebody says stop."""
         async with AsyncExitStack() as until_done:
-            until_done.callback(self._crew.close)
+            until_done.push_async_callback(self._crew.close)
             until_done.callback(self._store.keep_locks(self._lock_watch()))
             await self._listen(until_done)
             try:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from edgeq.addresses import Address, address_of, handlers_at, name_of_module
 from edgeq.core.job_types import TypePolicy
 from edgeq.declaration import Handler
 from edgeq.errors import HandlerProblem
@@ -20,6 +21,8 @@ from edgeq.handler_files import fingerprint_of
 
 AnyHandler = Handler[Any, Any]
 HandlerSource = str | Path | ModuleType | Iterable[AnyHandler] | None
+# Called with the context and the error of an attempt that failed; may be a coroutine function.
+OnError = Callable[[Any, BaseException], Any]
 
 
 class Lifespan(Protocol):
@@ -36,6 +39,9 @@ class Registry:
     lifespan: Lifespan | None = None
     source: str | None = None
     fingerprint: str | None = None
+    on_error: tuple[OnError, ...] = ()
+    # How a child process finds the same handlers: a folder, a module, or one by one.
+    origin: str | tuple[Address, ...] = ()
 
     def policies(self) -> tuple[TypePolicy, ...]:
         return tuple(handler.policy for handler in self.handlers.values())
@@ -47,7 +53,7 @@ def load(source: HandlerSource) -> Registry:
         case None:
             return Registry({})
         case ModuleType():
-            return _from_modules([source])
+            return _from_module(source)
         case str() | Path() if Path(source).is_dir():
             return _from_folder(Path(source))
         case Path():
@@ -55,9 +61,21 @@ def load(source: HandlerSource) -> Registry:
         case str() if "/" in source or source in (".", ".."):
             raise HandlerProblem(f"There is no folder {source}. Make it, or name another.")
         case str():
-            return _from_modules([_import(source)])
+            return _from_module(_import(source))
         case _:
-            return Registry(_by_name(source))
+            handlers = _by_name(source)
+            in_processes = (each for each in handlers.values() if each.executor == "process")
+            return Registry(handlers, origin=tuple(map(address_of, in_processes)))
+
+
+def load_again(origin: str | tuple[Address, ...]) -> Registry:
+    """In a child process: what its parent has loaded."""
+    return load(origin if isinstance(origin, str) else handlers_at(origin))
+
+
+def _from_module(module: ModuleType) -> Registry:
+    found = _from_modules([module])
+    return replace(found, origin=name_of_module(module, found.handlers.values()))
 
 
 def _from_folder(folder: Path) -> Registry:
@@ -71,7 +89,7 @@ def _from_folder(folder: Path) -> Registry:
     modules = [_execute(package, folder / "__init__.py", folder)]
     modules += [_execute(f"{package}.{file.stem}", file) for file in _files(folder)]
     found = _from_modules(modules)
-    return Registry(found.handlers, found.lifespan, str(folder), fingerprint)
+    return replace(found, source=str(folder), fingerprint=fingerprint, origin=str(folder))
 
 
 def _files(folder: Path) -> list[Path]:
@@ -123,18 +141,21 @@ def _import(name: str) -> ModuleType:
 def _from_modules(modules: list[ModuleType]) -> Registry:
     defined: list[AnyHandler] = []
     lifespans: list[tuple[str, Lifespan]] = []
+    hooks: dict[int, OnError] = {}
     for module in modules:
         for name, value in vars(module).items():
             if isinstance(value, Handler) and value not in defined:
                 defined.append(value)
             if name == "lifespan" and callable(value):
                 lifespans.append((module.__name__, value))
+            if name == "on_error" and callable(value):
+                hooks[id(value)] = value
     distinct = {id(value): (where, value) for where, value in lifespans}
     if len(distinct) > 1:
         places = " and ".join(where for where, _ in distinct.values())
         raise HandlerProblem(f"`lifespan` is defined twice, in {places}. Keep one.")
     lifespan = next((value for _, value in distinct.values()), None)
-    return Registry(_by_name(defined), lifespan)
+    return Registry(_by_name(defined), lifespan, on_error=tuple(hooks.values()))
 
 
 def _by_name(handlers: Iterable[AnyHandler]) -> dict[str, AnyHandler]:

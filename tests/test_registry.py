@@ -76,7 +76,7 @@ async def use(ctx: Context, input: dict) -> str:
         ({"a": DECLARE + "@handler('1')\ndef f(c, i): ..."}, "letter"),
         ({"a": DECLARE + "@handler('a', timeout=0)\ndef f(c, i): ..."}, "timeout"),
         (
-            {"a": DECLARE + "@handler('a', executor='process')\ndef f(c, i): ..."},
+            {"a": DECLARE + "@handler('a', executor='async')\ndef f(c, i): ..."},
             "executor",
         ),
         (

@@ -9,14 +9,14 @@ import msgspec
 from edgeq.core.backoff import ErrorClass
 
 
-class Completed(msgspec.Struct, frozen=True):
+class Completed(msgspec.Struct, frozen=True, tag=True):
     """The handler returned; `output` is its encoded answer."""
 
     output: str | None = None
     note: str | None = None
 
 
-class Failed(msgspec.Struct, frozen=True):
+class Failed(msgspec.Struct, frozen=True, tag=True):
     """The attempt failed; whether another follows is decided by class, policy and count."""
 
     error_class: ErrorClass
@@ -24,30 +24,30 @@ class Failed(msgspec.Struct, frozen=True):
     after_ms: int | None = None
 
 
-class NeedsReview(msgspec.Struct, frozen=True):
+class NeedsReview(msgspec.Struct, frozen=True, tag=True):
     """A person has to decide."""
 
     reason: str
     output: str | None = None
 
 
-class Snoozed(msgspec.Struct, frozen=True):
+class Snoozed(msgspec.Struct, frozen=True, tag=True):
     """Not now; nothing is counted."""
 
     delay_ms: int
 
 
-class Interrupted(msgspec.Struct, frozen=True):
+class Interrupted(msgspec.Struct, frozen=True, tag=True):
     """The run had to end first; `by_budget` counts, a deploy's signal does not."""
 
     by_budget: bool
 
 
-class NotStarted(msgspec.Struct, frozen=True):
+class NotStarted(msgspec.Struct, frozen=True, tag=True):
     """It was claimed ahead and its turn never came."""
 
 
-class Stopped(msgspec.Struct, frozen=True):
+class Stopped(msgspec.Struct, frozen=True, tag=True):
     """The handler stopped because its cancellation was asked for."""
 
 
