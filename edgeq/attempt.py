@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -14,6 +14,7 @@ from edgeq.core.json_text import encode
 from edgeq.core.redaction import redact_details, safe_message
 from edgeq.errors import LockLost
 from edgeq.ports.commands import Note, Progress
+from edgeq.ports.step_ledger import StepLedger
 from edgeq.registry import AnyHandler
 
 LOG_MESSAGE_CHARACTERS = 2000
@@ -29,6 +30,7 @@ class StopReason(StrEnum):
     SIGNAL = "signal"
     CANCEL = "cancel"
     LOST = "lost"
+    SLEEP = "sleep"
 
 
 class Stopping(BaseException):
@@ -37,6 +39,14 @@ class Stopping(BaseException):
     def __init__(self, reason: StopReason) -> None:
         super().__init__(f"stopped: {reason}")
         self.reason = reason
+
+
+class Sleeping(Stopping):
+    """Raised by a durable sleep: the job goes on after so many milliseconds, in some run."""
+
+    def __init__(self, delay_ms: int) -> None:
+        super().__init__(StopReason.SLEEP)
+        self.delay_ms = delay_ms
 
 
 class Journal:
@@ -85,7 +95,10 @@ class Workplace:
     state: Any
     config: Mapping[str, object]
     prepare_child: Callable[..., NewJob]
+    ledger: StepLedger
     stops_for: StopReason | None = None
+    # Jobs whose next step did not fit the time that is left: a later run goes on with them.
+    spared: set[int] = field(default_factory=set)
 
 
 class Attempt:
@@ -105,6 +118,7 @@ class Attempt:
         "started",
         "stop",
         "task",
+        "worked_before_ms",
         "workplace",
     )
 
@@ -131,6 +145,8 @@ class Attempt:
         self.stage: str | None = None
         self.percent = 0
         self.children: list[NewJob] = []
+        # What its steps took in earlier attempts; None: it has asked for no step.
+        self.worked_before_ms: int | None = None
         self.task: asyncio.Task[Any] | None = None
 
     def remaining(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from edgeq.core.admission import (
     Admitted,
@@ -22,6 +22,7 @@ from edgeq.core.lanes import (
     open_slots,
 )
 from edgeq.core.runs import RunLimits
+from edgeq.core.steps import FIRST_PART, WHOLE
 from edgeq.core.suspects import Quarantine, next_claim
 from edgeq.crew import Crew
 from edgeq.ports.commands import Claim, ClaimableType, CycleAnswer, RunStart
@@ -48,7 +49,7 @@ class ClaimPlanner:
         self._limits = limits
         self._tally = tally
         self._reserved = limits.reserved_slots()
-        self._known = start.durations
+        self.learn(start)
         self._types = [
             (stored, handlers[stored.policy.handler_name])
             for stored in start.types
@@ -69,7 +70,9 @@ class ClaimPlanner:
         self._turn = 0
         self.deferred: set[str] = set()
 
-    def plan(self, crew: Crew, *, elapsed: float, now: int) -> Claim | None:
+    def plan(
+        self, crew: Crew, *, elapsed: float, now: int, sparing: Collection[int] = ()
+    ) -> Claim | None:
         """A claim, or None when there is no room or the run keeps quiet for a suspect."""
         steps = claim_steps(self._limits.concurrency, self._reserved, crew.by_lane)
         in_flight = len(crew.running) + crew.ahead
@@ -101,6 +104,7 @@ class ClaimPlanner:
             ahead=ahead,
             wants=wants,
             at_most=self._jobs_left(),
+            sparing=frozenset(sparing),
             isolates_from=self.isolates_from,
             asks_when=self._limits.is_resident,
         )
@@ -112,7 +116,10 @@ class ClaimPlanner:
 
     def learn(self, start: RunStart) -> None:
         """What the store knows by now of how long work takes."""
-        self._known = start.durations
+        self._known: Mapping[tuple[str, str], Histogram] = {
+            **{(name, WHOLE): took for name, took in start.durations.items()},
+            **start.step_durations,
+        }
 
     def has_room(self, crew: Crew, sparing: int, lane: str) -> bool:
         """Whether one more job of a lane may start now."""
@@ -132,7 +139,7 @@ class ClaimPlanner:
 
     def _admitted(self, crew: Crew, elapsed: float) -> tuple[ClaimableType, ...]:
         long_running = sum(attempt.is_long for attempt in crew.running.values())
-        took = {stored.name: self._durations(stored.name) for stored, _ in self._types}
+        took = {stored.name: self._first_part(stored.name) for stored, _ in self._types}
         verdicts = {
             name: admit(
                 durations,
@@ -151,7 +158,8 @@ class ClaimPlanner:
                 at_most[stored.name],
                 handler.policy.version,
                 ahead=claims_ahead(
-                    took[stored.name], is_limited=stored.policy.max_concurrent is not None
+                    self._durations(stored.name),
+                    is_limited=stored.policy.max_concurrent is not None,
                 ),
             )
             for stored, handler in self._types
@@ -171,8 +179,14 @@ class ClaimPlanner:
             for name, verdict in verdicts.items()
         }
 
-    def _durations(self, name: str) -> Histogram:
-        return self._known.get(name, Histogram.EMPTY).merge(self._tally.durations_of(name))
+    def _durations(self, name: str, step: str = WHOLE) -> Histogram:
+        known = self._known.get((name, step), Histogram.EMPTY)
+        return known.merge(self._tally.durations_of(name, step))
+
+    def _first_part(self, name: str) -> Histogram:
+        """What has to fit before a job can stop: its first step, or all of it."""
+        first = self._durations(name, FIRST_PART)
+        return first if first.samples else self._durations(name)
 
     def _ahead(self, types: tuple[ClaimableType, ...], crew: Crew) -> int:
         """A suspect runs alone, and what is claimed ahead of it would be in its company."""

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+import asyncio
+import functools
+import inspect
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from datetime import timedelta
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from edgeq.attempt import Attempt
+from edgeq.baton import Baton
 from edgeq.core.jobs import ClaimedJob, LogLevel
 from edgeq.errors import InvalidInput
+from edgeq.step_book import StepBook
+from edgeq.threads import HandlerThreads
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_CENTURY_SECONDS = 100 * 366 * 86_400.0
 
 
 class _Base:
     """What both kinds of context know."""
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: Attempt, threads: HandlerThreads) -> None:
         self._attempt = attempt
+        self._threads = threads
+        self._made_book: StepBook | None = None
+
+    @property
+    def _book(self) -> StepBook:
+        """Made when the handler asks for its first step: most never do."""
+        if self._made_book is None:
+            self._made_book = StepBook(self._attempt)
+        return self._made_book
 
     @property
     def job(self) -> ClaimedJob:
@@ -129,6 +150,52 @@ class Context(_Base):
         """Stop here if the budget, a signal or a cancellation asks for it."""
         self._attempt.check()
 
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Awaitable[T] | T],
+        *args: Any,
+        key: str | int | None = None,
+        **kwargs: Any,
+    ) -> T:
+        """Do a part of the work once: its result is kept, and a later attempt gets it back.
+
+        The result goes through JSON. A `def` function runs in a thread. In a loop, give each
+        turn a key.
+        """
+        work = functools.partial(function, *args, **kwargs)
+
+        async def do() -> Any:
+            if inspect.iscoroutinefunction(inspect.unwrap(function)):
+                return await work()  # type: ignore[misc]
+            answer = await self._threads.run(work)
+            return await answer if inspect.isawaitable(answer) else answer
+
+        return await self._book.step(name, key, function, do)  # type: ignore[no-any-return]
+
+    async def transaction(
+        self,
+        name: str,
+        function: Callable[Concatenate[Any, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """A step that writes to the queue's own database: both are committed, or neither is.
+
+        `function` is a plain function that is given a SQLAlchemy connection, runs on the writer's
+        thread, and may take five seconds. In a loop, `key=` tells the turns apart.
+        """
+        key = kwargs.pop("key", None)
+
+        def do(connection: Any) -> T:
+            return function(connection, *args, **kwargs)
+
+        return await self._book.transaction(name, key, function, do)  # type: ignore[no-any-return]
+
+    async def sleep(self, seconds: float | timedelta) -> None:
+        """Go on later, in any run: until then the job is pending and takes no slot."""
+        await self._book.sleep(_seconds(seconds))
+
     async def enqueue(self, job_type: Any, input: Any = None, **options: Any) -> str:
         """Enqueue a child; it exists once this job has completed. Answers with its id."""
         return self._enqueue(job_type, input, options)
@@ -136,6 +203,10 @@ class Context(_Base):
 
 class SyncContext(_Base):
     """The context of a `def` handler: the same methods, blocking."""
+
+    def __init__(self, attempt: Attempt, threads: HandlerThreads) -> None:
+        super().__init__(attempt, threads)
+        self._loop = asyncio.get_running_loop()
 
     def log(self, message: str, *, level: str = "info", **details: object) -> None:
         """Add a line to the job's log; written with the next commit, at most 200 ms later."""
@@ -157,3 +228,54 @@ class SyncContext(_Base):
     def enqueue(self, job_type: Any, input: Any = None, **options: Any) -> str:
         """Enqueue a child; it exists once this job has completed. Answers with its id."""
         return self._enqueue(job_type, input, options)
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., T],
+        *args: Any,
+        key: str | int | None = None,
+        **kwargs: Any,
+    ) -> T:
+        """Do a part of the work once: its result is kept, and a later attempt gets it back.
+
+        The result goes through JSON. In a loop, give each turn a key.
+        """
+        baton = Baton(self._loop, functools.partial(function, *args, **kwargs))
+        return baton.carry(self._book.step(name, key, function, baton.hand_over))  # type: ignore[no-any-return]
+
+    def transaction(
+        self,
+        name: str,
+        function: Callable[Concatenate[Any, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """A step that writes to the queue's own database: both are committed, or neither is.
+
+        `function` is given a SQLAlchemy connection, runs on the writer's thread, and may take
+        five seconds. In a loop, `key=` tells the turns apart.
+        """
+        key = kwargs.pop("key", None)
+
+        def do(connection: Any) -> T:
+            return function(connection, *args, **kwargs)
+
+        return self._on_loop(self._book.transaction(name, key, function, do))  # type: ignore[no-any-return]
+
+    def sleep(self, seconds: float | timedelta) -> None:
+        """Go on later, in any run: until then the job is pending and takes no slot."""
+        self._on_loop(self._book.sleep(_seconds(seconds)))
+
+    def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _seconds(duration: float | timedelta) -> float:
+    if isinstance(duration, timedelta):
+        return duration.total_seconds()
+    number: Any = duration
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    if not is_number or math.isnan(number):
+        raise InvalidInput.at("seconds", f"must be seconds, got {duration!r}")
+    return min(float(duration), _CENTURY_SECONDS)

@@ -39,5 +39,5 @@ def _called(
     hook: OnError, attempt: Attempt, error: BaseException, threads: HandlerThreads
 ) -> asyncio.Future[object]:
     if inspect.iscoroutinefunction(hook):
-        return asyncio.ensure_future(hook(Context(attempt), error))
-    return threads.run(partial(hook, SyncContext(attempt), error))
+        return asyncio.ensure_future(hook(Context(attempt, threads), error))
+    return threads.run(partial(hook, SyncContext(attempt, threads), error))

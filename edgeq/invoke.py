@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from edgeq.attempt import Attempt, Stopping, StopReason
+from edgeq.attempt import Attempt, Sleeping, Stopping, StopReason
 from edgeq.codec import encode_output
 from edgeq.context import Context, SyncContext
 from edgeq.core import json_text
@@ -33,7 +33,7 @@ from edgeq.core.outcomes import (
 )
 from edgeq.core.redaction import redact, safe_message
 from edgeq.error_hooks import tell_hooks
-from edgeq.errors import EdgeqError, GuardRefused, InvalidInput, LockLost
+from edgeq.errors import EdgeqError, GuardRefused, InvalidInput, LockLost, StepRefused
 from edgeq.registry import OnError
 from edgeq.threads import HandlerThreads
 
@@ -52,9 +52,11 @@ async def invoke(
     try:
         # Without a coroutine of our own in between: this is called for every job.
         if handler.is_async:
-            result = await handler.function(Context(attempt), value)
+            result = await handler.function(Context(attempt, threads), value)
         else:
-            result = await threads.run(partial(handler.function, SyncContext(attempt), value))
+            result = await threads.run(
+                partial(handler.function, SyncContext(attempt, threads), value)
+            )
         outcome = _finished(attempt, result)
     except asyncio.CancelledError:
         # Nobody but the run cancels this task; a handler may raise it by itself, though.
@@ -140,8 +142,10 @@ def _encoded_output(attempt: Attempt, value: Any) -> str:
 
 def _raised(attempt: Attempt, raised: BaseException) -> Outcome:
     stopping = _stopping_in(raised)
+    if isinstance(stopping, Sleeping):
+        return Snoozed(stopping.delay_ms)
     if stopping is not None:
-        return stopped_by(stopping)
+        return stopped_by(stopping.reason)
     if attempt.stop is not None:
         # What a handler raises while it is being stopped is only how it stopped.
         return stopped_by(attempt.stop)
@@ -152,12 +156,12 @@ def _raised(attempt: Attempt, raised: BaseException) -> Outcome:
         return _crashed(attempt, wrong)
 
 
-def _stopping_in(raised: BaseException) -> StopReason | None:
-    """The reason of a checkpoint that stopped the handler, also out of a task group."""
+def _stopping_in(raised: BaseException) -> Stopping | None:
+    """What stopped the handler at a checkpoint, also out of a task group."""
     if isinstance(raised, BaseExceptionGroup):
-        reasons = (_stopping_in(each) for each in raised.exceptions)
-        return next((reason for reason in reasons if reason is not None), None)
-    return raised.reason if isinstance(raised, Stopping) else None
+        found = (_stopping_in(each) for each in raised.exceptions)
+        return next((stopping for stopping in found if stopping is not None), None)
+    return raised if isinstance(raised, Stopping) else None
 
 
 def _answered(attempt: Attempt, raised: BaseException) -> Outcome:
@@ -172,6 +176,8 @@ def _answered(attempt: Attempt, raised: BaseException) -> Outcome:
             return _failed(ErrorClass.NON_RETRYABLE, raised.reason)
         case Review():
             return _review(attempt, raised)
+        case StepRefused():
+            return _failed(ErrorClass.NON_RETRYABLE, raised)
         case LockLost() if raised.job_id == attempt.job.id:
             return stopped_by(StopReason.LOST)
         case _:
@@ -233,6 +239,8 @@ def stopped_by(reason: StopReason) -> Outcome:
             return Interrupted(by_budget=False)
         case StopReason.CANCEL | StopReason.LOST:
             return Stopped()
+        case StopReason.SLEEP:
+            return Snoozed(0)
 
 
 def _ms(seconds: Any) -> int:

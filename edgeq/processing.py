@@ -12,7 +12,7 @@ from edgeq.attempt import Attempt, Journal, StopReason, Workplace
 from edgeq.claim_plan import ClaimPlanner
 from edgeq.core.clock_jumps import ClockWatch
 from edgeq.core.jobs import ClaimedJob, JobStatus
-from edgeq.core.outcomes import Interrupted, NotStarted, Outcome
+from edgeq.core.outcomes import Completed, Interrupted, NotStarted, Outcome
 from edgeq.core.runs import RunLimits, Stop
 from edgeq.core.suspects import LAST_CHANCE
 from edgeq.crew import UNWIND_SECONDS, Crew
@@ -29,6 +29,7 @@ from edgeq.ports.commands import (
 )
 from edgeq.ports.store import LockWatch
 from edgeq.run_news import RunNews
+from edgeq.step_ledger import RunLedger
 from edgeq.surroundings import LastChance, Surroundings
 from edgeq.tally import RunTally
 from edgeq.timetable import Timetable
@@ -92,6 +93,8 @@ class Shift:
             budget_ends=self.times.budget_ends,
             left=self._work_may_have_come,
         )
+        self._ledger = RunLedger(run_id, self._store, limits, tally, self._elapsed)
+        self._ledger.learn(start.step_durations)
         self._crew = self._assemble(state, start.config)
         self.left: list[Attempt] = []
         self._late: set[asyncio.Task[None]] = set()
@@ -105,6 +108,7 @@ class Shift:
             state=state,
             config=config,
             prepare_child=self._around.prepare_child,
+            ledger=self._ledger,
         )
         self._workplace = workplace
         return Crew(self._around.registry, workplace, self._attempt_ended)
@@ -181,7 +185,12 @@ class Shift:
         times = self.times
         claim = None
         if self.stopped is None and (self._outbox or now >= times.next_claim):
-            claim = self.planner.plan(self._crew, elapsed=now - times.began, now=self._store.now())
+            claim = self.planner.plan(
+                self._crew,
+                elapsed=now - times.began,
+                now=self._store.now(),
+                sparing=self._workplace.spared,
+            )
             if claim is None:
                 times.found_no_room()
         if claim is None and not self._outbox and not times.are_notes_due():
@@ -225,7 +234,7 @@ class Shift:
         self.planner.heard(answer)
         if claim.steps:
             self._slots_claimed_at = self._elapsed()
-        self._is_dry = len(answer.claimed) < _wanted(claim)
+        self._is_dry = len(answer.claimed) < claim.wanted()
         self.times.claimed(is_dry=self._is_dry, next_moment=answer.next_moment)
 
     def _heed_the_switch(self, *, is_enabled: bool) -> None:
@@ -255,7 +264,8 @@ class Shift:
             self._write_late(outcome)
         else:
             if attempt.task is not None:
-                self._tally.took(attempt.job.type, self._elapsed() - attempt.started)
+                before_ms = attempt.worked_before_ms if isinstance(outcome, Completed) else None
+                self._tally.ended(attempt.job.type, self._elapsed() - attempt.started, before_ms)
             self._fill_from_ahead()
             self._crew.launch()
         self._wake.set()
@@ -384,9 +394,3 @@ class Shift:
         task = self._loop.create_task(write())
         self._late.add(task)
         task.add_done_callback(self._late.discard)
-
-
-def _wanted(claim: Claim) -> int:
-    """How many jobs a claim brings when there are enough."""
-    free = sum(step.limit for step in claim.steps)
-    return free if claim.at_most is None else min(free, claim.at_most)

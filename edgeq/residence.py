@@ -55,5 +55,6 @@ class ResidentShift(Shift):
         with suppress(StoreError):
             known = await self._store.write(RefreshRun(self.id, self._tally.take_durations()))
             self.planner.learn(known)
+            self._ledger.learn(known.step_durations)
             self._workplace.config = known.config
         self._crew.forget_the_gone()

@@ -8,6 +8,7 @@ from edgeq.core.durations import Histogram, Tally
 from edgeq.core.jobs import JobStatus
 from edgeq.core.outcomes import Failed, Interrupted, NotStarted, Outcome, Snoozed
 from edgeq.core.runs import RunReport, Stop
+from edgeq.core.steps import TOTAL, WHOLE
 
 _ENDED_AS = {
     JobStatus.COMPLETED: "completed",
@@ -36,7 +37,7 @@ class RunTally:
             ),
             0,
         )
-        self._durations: dict[str, Tally] = {}
+        self._durations: dict[tuple[str, str], Tally] = {}
 
     def settled(self, outcome: Outcome, status: JobStatus) -> None:
         if status is JobStatus.PENDING:
@@ -72,23 +73,29 @@ class RunTally:
     def lost(self) -> None:
         self.counts["lost_locks"] += 1
 
-    def took(self, type_name: str, seconds: float) -> None:
-        tally = self._durations.get(type_name)
+    def took(self, type_name: str, seconds: float, step: str = WHOLE) -> None:
+        tally = self._durations.get((type_name, step))
         if tally is None:
-            tally = self._durations[type_name] = Tally()
+            tally = self._durations[type_name, step] = Tally()
         tally.add(seconds * 1000)
 
-    def durations(self) -> dict[str, Histogram]:
-        return {name: tally.freeze() for name, tally in self._durations.items()}
+    def ended(self, type_name: str, seconds: float, worked_before_ms: int | None) -> None:
+        """An attempt took so long; the whole job took more, if it completed by steps."""
+        self.took(type_name, seconds)
+        if worked_before_ms is not None:
+            self.took(type_name, seconds + worked_before_ms / 1000, TOTAL)
 
-    def take_durations(self) -> dict[str, Histogram]:
+    def durations(self) -> dict[tuple[str, str], Histogram]:
+        return {part: tally.freeze() for part, tally in list(self._durations.items())}
+
+    def take_durations(self) -> dict[tuple[str, str], Histogram]:
         """The same, once: what is taken is about to be stored."""
         taken = self.durations()
         self._durations.clear()
         return taken
 
-    def durations_of(self, type_name: str) -> Histogram:
-        tally = self._durations.get(type_name)
+    def durations_of(self, type_name: str, step: str = WHOLE) -> Histogram:
+        tally = self._durations.get((type_name, step))
         return Histogram.EMPTY if tally is None else tally.freeze()
 
     def report(

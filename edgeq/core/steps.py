@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 
 import msgspec
@@ -59,15 +60,18 @@ def step_id(job_id: str, name: object, key: object = None) -> StepId:
     return name, text
 
 
-def step_fits(durations: Histogram, *, budget: float, seconds_left: float) -> bool:
-    """Whether a step that others have gone before would end in time.
-
-    The 95th percentile has to fit; while too little is known, half the budget. The first step of
-    an attempt is not asked: without it the job would never get on.
-    """
+def step_seconds(durations: Histogram) -> float | None:
+    """What a step takes, 95 times in a hundred; None while too little is known."""
     p95 = durations.quantile(0.95) if durations.samples >= _ENOUGH_SAMPLES else None
-    needed = budget / 2 if p95 is None else p95 / 1000
-    return needed <= seconds_left
+    return None if p95 is None else p95 / 1000
+
+
+def step_fits(needed: float | None, *, budget: float, seconds_left: float) -> bool:
+    """Whether a step would end in time; while too little is known it asks for half the budget.
+
+    The first step of an attempt is not asked: without it the job would never get on.
+    """
+    return (budget / 2 if needed is None else needed) <= seconds_left or math.isinf(budget)
 
 
 def runs_needed(total: Histogram, *, done_ms: int, budget: float) -> int | None:

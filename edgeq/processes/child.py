@@ -24,23 +24,29 @@ from edgeq.declaration import Handler
 from edgeq.errors import InvalidInput
 from edgeq.invoke import invoke
 from edgeq.ports.commands import Note, Progress
+from edgeq.processes.child_ledger import ChildLedger
 from edgeq.processes.messages import (
     LENGTH_BYTES,
+    Answer,
     Began,
     Begin,
     BrokenFrame,
     Close,
+    Done,
     Ended,
     Enqueue,
     FromChild,
+    Kept,
     News,
     Noted,
     NotReady,
     Prepared,
     Progressed,
+    Question,
     Ready,
     Refused,
     Setup,
+    Spared,
     ToChild,
     body_length,
     error_of,
@@ -140,7 +146,8 @@ class _Child:
         self._state: Any = None
         self._attempt: Attempt | None = None
         self._offers: asyncio.Queue[Attempt | None] = asyncio.Queue()
-        self._answers: queue.SimpleQueue[Prepared | Refused] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._threads = HandlerThreads()
         self._asking = threading.Lock()
 
     async def serve(self) -> None:
@@ -162,12 +169,13 @@ class _Child:
             self._state = await stack.enter_async_context(lifespan())
 
     async def _work(self) -> None:
-        threads = HandlerThreads()
         while (attempt := await self._offers.get()) is not None:
             self._link.send(Began())
-            outcome = await invoke(attempt, threads, self._registry.on_error)
+            outcome = await invoke(attempt, self._threads, self._registry.on_error)
             attempt.is_over = True
-            self._link.send(Ended(outcome))
+            if attempt.workplace.spared:
+                self._link.send(Spared())
+            self._link.send(Ended(outcome, attempt.worked_before_ms))
 
     def _hear(self) -> None:
         """In a thread of its own: heard also while a handler keeps the event loop."""
@@ -177,7 +185,7 @@ class _Child:
                     self._accept(begin)
                 case News() as news:
                     self._heed(news)
-                case Prepared() | Refused() as answer:
+                case Prepared() | Done() | Kept() | Refused() as answer:
                     self._answers.put(answer)
                 case Close():
                     self._loop.call_soon_threadsafe(self._offers.put_nowait, None)
@@ -204,6 +212,7 @@ class _Child:
             state=self._state,
             config=self._setup.config,
             prepare_child=_Enqueueing(self, begin.job),
+            ledger=ChildLedger(begin, self.ask, self._link.send, self._threads, self._loop.time),
             stops_for=begin.news.stops_for,
         )
         attempt = Attempt(
@@ -224,16 +233,14 @@ class _Child:
             attempt.workplace.interrupts_at = self._loop.time() + news.interrupts_in
             attempt.workplace.stops_for = news.stops_for
 
-    def ask(self, wanted: Enqueue) -> NewJob:
+    def ask(self, question: Question) -> Prepared | Done | Kept:
         """Ask the parent, one at a time, and wait for its answer."""
         with self._asking:
-            self._link.send(wanted)
+            self._link.send(question)
             answer = self._answers.get()
-        match answer:
-            case Prepared(job):
-                return job
-            case Refused():
-                raise error_of(answer)
+        if isinstance(answer, Refused):
+            raise error_of(answer)
+        return answer
 
 
 class _Enqueueing:
@@ -248,9 +255,11 @@ class _Enqueueing:
         if not isinstance(name, str):
             raise InvalidInput.at("type", f"must be the name of a job type, got {job_type!r}")
         plain = {key: _sendable(key, value) for key, value in options.items()}
-        return self._child.ask(
+        answer = self._child.ask(
             Enqueue(self._job.seq, self._job.fence, name, encode_input(input), plain)
         )
+        assert isinstance(answer, Prepared)  # noqa: S101 - what an Enqueue is answered with
+        return answer.job
 
 
 def _sendable(name: str, value: Any) -> Any:

@@ -10,8 +10,10 @@ from edgeq.addresses import Address
 from edgeq.attempt import StopReason
 from edgeq.core.jobs import ClaimedJob, NewJob
 from edgeq.core.outcomes import Outcome
+from edgeq.core.steps import Step
 from edgeq.errors import EdgeqError, InvalidInput, Problem
 from edgeq.ports.commands import Note, Progress
+from edgeq.ports.flow_commands import NewStep
 
 LENGTH_BYTES = 4
 # Far beyond every input and output; what claims to be longer is no frame of ours.
@@ -38,10 +40,14 @@ class News(msgspec.Struct, frozen=True, tag=True):
 
 
 class Begin(msgspec.Struct, frozen=True, tag=True):
-    """A job to run now."""
+    """A job to run now; `budget` and `needed` (seconds by step) say what fits its run."""
 
     job: ClaimedJob
+    run_id: str
+    now: int
     budget_ends_in: float
+    budget: float
+    needed: dict[str, float]
     news: News
 
 
@@ -58,6 +64,16 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     message: str
     facts: dict[str, str] = {}
     problems: tuple[tuple[str, str], ...] = ()
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The answer to LoadSteps: what is done already."""
+
+    steps: tuple[Step, ...]
+
+
+class Kept(msgspec.Struct, frozen=True, tag=True):
+    """The answer to KeepStep."""
 
 
 class Close(msgspec.Struct, frozen=True, tag=True):
@@ -96,12 +112,46 @@ class Enqueue(msgspec.Struct, frozen=True, tag=True):
     options: dict[str, Any]
 
 
+class LoadSteps(msgspec.Struct, frozen=True, tag=True):
+    pass
+
+
+class KeepStep(msgspec.Struct, frozen=True, tag=True):
+    step: NewStep
+
+
+class Took(msgspec.Struct, frozen=True, tag=True):
+    """How long a part of the job took, done or cut short."""
+
+    step: str
+    seconds: float
+
+
+class Spared(msgspec.Struct, frozen=True, tag=True):
+    """The next step does not fit the run."""
+
+
 class Ended(msgspec.Struct, frozen=True, tag=True):
     outcome: Outcome
+    worked_before_ms: int | None = None
 
 
-ToChild = Setup | Begin | News | Prepared | Refused | Close
-FromChild = Ready | NotReady | Began | Noted | Progressed | Enqueue | Ended
+Answer = Prepared | Done | Kept | Refused
+Question = Enqueue | LoadSteps | KeepStep
+ToChild = Setup | Begin | News | Prepared | Done | Kept | Refused | Close
+FromChild = (
+    Ready
+    | NotReady
+    | Began
+    | Noted
+    | Progressed
+    | Enqueue
+    | LoadSteps
+    | KeepStep
+    | Took
+    | Spared
+    | Ended
+)
 
 _ENCODER = msgspec.msgpack.Encoder()
 _TO_CHILD: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)

@@ -18,9 +18,13 @@ from edgeq.processes.messages import (
     Begin,
     BrokenFrame,
     Close,
+    Done,
     Ended,
     Enqueue,
     FromChild,
+    KeepStep,
+    Kept,
+    LoadSteps,
     News,
     Noted,
     NotReady,
@@ -29,6 +33,8 @@ from edgeq.processes.messages import (
     Ready,
     Refused,
     Setup,
+    Spared,
+    Took,
     refusal,
 )
 from edgeq.processes.process import HandlerProcess, ProcessGone, how_it_ended
@@ -124,22 +130,36 @@ class HandlerProcesses:
             await _until(Ready, process)
         now, facts = workplace.elapsed(), _facts(attempt)
         self._told[process] = (attempt, facts)
-        process.post(Begin(attempt.job, workplace.budget_ends - now, _news(facts, now)))
+        ledger = workplace.ledger
+        process.post(
+            Begin(
+                job=attempt.job,
+                run_id=ledger.run_id,
+                now=ledger.now(),
+                budget_ends_in=workplace.budget_ends - now,
+                budget=ledger.budget,
+                needed=ledger.needed(attempt.job.type),
+                news=_news(facts, now),
+            )
+        )
         await _until(Began, process)
 
     async def _listen(self, process: HandlerProcess, attempt: Attempt) -> Outcome:
         while True:
             match await process.receive():
-                case Ended(outcome):
+                case Ended(outcome, worked_before_ms):
+                    attempt.worked_before_ms = worked_before_ms
                     return outcome
-                case Noted() | Progressed() as told:
+                case LoadSteps() | KeepStep() as question:
+                    process.post(await _kept(attempt, question))
+                case Noted() | Progressed() | Took() | Spared() as told:
                     self._write_down(attempt, told)
                 case Enqueue() as wanted:
                     process.post(_enqueued(attempt, wanted))
                 case Ready() | NotReady() | Began():
                     raise BrokenFrame
 
-    def _write_down(self, attempt: Attempt, told: Noted | Progressed) -> None:
+    def _write_down(self, attempt: Attempt, told: Noted | Progressed | Took | Spared) -> None:
         """Put it into the run's journal, unless a thread of an earlier handler says it."""
         journal, lock = self._workplace.journal, (attempt.job.seq, attempt.job.fence)
         match told:
@@ -147,6 +167,10 @@ class HandlerProcesses:
                 journal.add(replace(note, at=journal.now()))
             case Progressed(progress) if (progress.seq, progress.fence) == lock:
                 journal.set_progress(progress)
+            case Took(step, seconds):
+                attempt.workplace.ledger.took(attempt.job.type, step, seconds)
+            case Spared():
+                attempt.workplace.spared.add(attempt.job.seq)
             case _:
                 pass
 
@@ -214,6 +238,22 @@ async def _until(wanted: type[FromChild], process: HandlerProcess) -> None:
     while not isinstance(message := await process.receive(), wanted):
         if isinstance(message, NotReady):
             raise _NeverBegan(f"is not ready: {message.reason}")
+
+
+async def _kept(attempt: Attempt, question: LoadSteps | KeepStep) -> Done | Kept | Refused:
+    """Look steps up, or keep one, if it is this attempt that says so."""
+    ledger, job = attempt.workplace.ledger, attempt.job
+    try:
+        match question:
+            case LoadSteps():
+                return Done(await ledger.load(job))
+            case KeepStep(step):
+                if (step.seq, step.fence) != (job.seq, job.fence):
+                    raise LockLost(step.job_id)
+                await ledger.record(step)
+                return Kept()
+    except Exception as refused:
+        return refusal(refused)
 
 
 def _enqueued(attempt: Attempt, wanted: Enqueue) -> Prepared | Refused:
