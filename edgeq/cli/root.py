@@ -25,6 +25,7 @@ COMMANDS = {
         "Count jobs by type and state, and tell how long they take.",
     ),
     "runs": ("edgeq.cli.runs:runs", "List recent runs, newest first."),
+    "drain": ("edgeq.cli.drain:drain", "Wait until nothing runs."),
     "migrate": ("edgeq.cli.migrate:migrate", "Bring the database's schema up to date."),
 }
 
