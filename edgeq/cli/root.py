@@ -26,6 +26,7 @@ COMMANDS = {
     ),
     "runs": ("edgeq.cli.runs:runs", "List recent runs, newest first."),
     "drain": ("edgeq.cli.drain:drain", "Wait until nothing runs."),
+    "doctor": ("edgeq.cli.doctor:doctor", "Look for what is wrong, and say what to do about it."),
     "migrate": ("edgeq.cli.migrate:migrate", "Bring the database's schema up to date."),
 }
 
