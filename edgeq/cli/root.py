@@ -12,6 +12,7 @@ from edgeq.cli.invocation import group_options
 from edgeq.cli.lazy import LazyGroup
 
 COMMANDS = {
+    "init": ("edgeq.cli.init:init", "Write a project to start from: a handler, and its test."),
     "process": (
         "edgeq.cli.process:process",
         "Run what is due under a time budget, report, and exit.",

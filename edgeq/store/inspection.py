@@ -175,8 +175,12 @@ def _connect(path: Path, options: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
             f"file:{quote(str(path))}?mode=ro&{options}", uri=True, isolation_level=None
         )
-        for pragma in (*READER_PRAGMAS, f"busy_timeout = {_BUSY_MS}"):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
+        try:
+            for pragma in (*READER_PRAGMAS, f"busy_timeout = {_BUSY_MS}"):
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+        except BaseException:
+            connection.close()
+            raise
     return connection
 
 
