@@ -112,7 +112,7 @@ def test_a_new_project_runs_by_the_commands_that_it_names_and_its_tests_pass(
     report = json.loads(run("edgeq", "process", "--budget", "10", "--json"))
     result = json.loads(run("edgeq", "jobs", "result", job["job_id"], "--json"))
     examined = json.loads(run("edgeq", "doctor", "--json"))
-    tested = run("pytest", "-q", "-p", "no:cacheprovider")
+    tested = run("pytest", "-q", "-p", "no:asyncio")
 
     assert made == {"folder": str(folder), "files": [str(name) for name in FILES]}
     assert report["completed"] == 1

@@ -24,7 +24,8 @@ def held_by(database: Path, patience: float) -> str | None:
     A look from outside: unlike a Gate, it makes no file and leaves no pid.
     """
     try:
-        descriptor = os.open(gate_of(database), os.O_RDONLY | os.O_CLOEXEC)
+        # Without blocking: whatever has this name, to open it must not keep anybody waiting.
+        descriptor = os.open(gate_of(database), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:

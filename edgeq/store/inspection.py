@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,6 @@ from sqlalchemy.sql.expression import Executable
 from edgeq.core.job_types import JobType
 from edgeq.core.jobs import JobStatus
 from edgeq.core.queue_health import Latest
-from edgeq.errors import StoreUnavailable
 from edgeq.ports.queries import COUNTED_AT_MOST
 from edgeq.store import jobs_sql, run_records, system_sql, types_sql
 from edgeq.store.migrate import REVISIONS
@@ -173,7 +173,7 @@ class Inspection:
 def _connect(path: Path, options: str) -> sqlite3.Connection:
     with in_our_words(path):
         connection = sqlite3.connect(
-            f"file:{quote(str(path))}?mode=ro&{options}", uri=True, isolation_level=None
+            f"file:{quote(os.fsencode(path))}?mode=ro&{options}", uri=True, isolation_level=None
         )
         try:
             for pragma in (*READER_PRAGMAS, f"busy_timeout = {_BUSY_MS}"):
@@ -184,9 +184,10 @@ def _connect(path: Path, options: str) -> sqlite3.Connection:
     return connection
 
 
-def _look(path: Path) -> tuple[int, int, int]:
+def _look(path: Path) -> tuple[int, int, int] | None:
+    """How the file is, from outside; None when it is gone."""
     try:
         stat = path.stat()
-    except OSError as failed:
-        raise StoreUnavailable(f"{path} cannot be looked at: {failed.strerror}.") from failed
+    except OSError:
+        return None
     return stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -134,6 +134,21 @@ def test_a_missing_folder_is_told_and_not_made(edgeq: CommandLine) -> None:
     assert not (edgeq.folder / "missing").exists()
 
 
+def test_a_path_of_any_bytes_can_be_looked_at(
+    edgeq: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strange = edgeq.folder / os.fsdecode(b"a b%20?#\xff")
+    strange.mkdir()
+    edgeq("migrate")
+    shutil.copy(edgeq.path, strange)
+    monkeypatch.chdir(strange)
+
+    found = diagnosed(edgeq)
+
+    assert found["integrity"]["level"] == "ok"
+    assert edgeq("doctor").code == 0
+
+
 def test_a_folder_is_no_database(edgeq: CommandLine) -> None:
     edgeq.path.mkdir()
 
@@ -315,6 +330,21 @@ def test_a_gate_held_by_a_stopped_process_is_told_within_seconds(edgeq: CommandL
     finally:
         holder.kill()
         holder.communicate()
+
+
+@pytest.mark.parametrize("name", ["edgeq.db.gate", "edgeq.db-wal", "edgeq.db-shm"])
+def test_nonsense_in_the_place_of_the_files_beside_it_is_no_crash(
+    edgeq: CommandLine, name: str
+) -> None:
+    edgeq("migrate")
+    crash(edgeq, "DELETE FROM worker_config")
+    (edgeq.folder / name).unlink()
+    os.mkfifo(edgeq.folder / name)
+
+    ended = edgeq("doctor", "--json")
+
+    assert ended.code in (0, 1, 3)
+    assert ended.json["findings"][0]["check"] == "database"
 
 
 def test_files_that_others_can_read_are_a_warning_for_each(edgeq: CommandLine) -> None:

@@ -82,6 +82,17 @@ def test_a_file_that_changed_while_it_was_read_is_read_again_but_not_for_ever(
     assert [each.check for each in diagnosis.findings] == ["database", "visitor"]
 
 
+def test_a_file_that_vanishes_while_it_is_read_is_missing(subject: Subject) -> None:
+    def remove(subject: Subject) -> Iterator[Verdict]:
+        subject.path.unlink()
+        yield Fine("removed")
+
+    diagnosis = examine(subject, [SurroundingsCheck("remover", Reach.FILE, remove)])
+
+    assert not diagnosis.is_reachable
+    assert "no database" in diagnosis.findings[0].message
+
+
 def test_a_log_that_has_grown_is_a_warning_with_who_has_it_open(
     subject: Subject, tmp_path: Path
 ) -> None:
