@@ -234,6 +234,16 @@ def test_a_damaged_database_is_an_error_without_a_traceback(edgeq: CommandLine) 
     assert folder_state(edgeq.folder) == before
 
 
+def test_a_schema_version_that_cannot_be_read_is_an_error(edgeq: CommandLine) -> None:
+    edgeq("migrate")
+    overwrite_pages_of(edgeq, "alembic_version")
+
+    found = diagnosed(edgeq, code=1)
+
+    assert "could not be looked at" in found["schema"]["message"]
+    assert "guard" not in found
+
+
 def test_a_table_that_is_gone_is_a_finding_of_the_check_that_needs_it(edgeq: CommandLine) -> None:
     edgeq("migrate")
     edgeq.sql("DROP TABLE worker_config")
@@ -411,6 +421,19 @@ def test_a_database_that_may_not_be_read_is_out_of_reach(
         found = diagnosed(edgeq, "--db", f"sqlite:///{public_folder}/edgeq.db", code=3)
 
     assert (found["database"]["level"], found["permissions"]["level"]) == ("error", "error")
+
+
+def test_a_folder_that_may_not_be_entered_is_out_of_reach(
+    edgeq: CommandLine, public_folder: Path
+) -> None:
+    closed = public_folder / "closed"
+    closed.mkdir(mode=0o000)
+
+    with as_ordinary_user():
+        found = diagnosed(edgeq, "--db", f"sqlite:///{closed}/edgeq.db", code=3)
+    closed.chmod(0o700)
+
+    assert "Permission denied" in found["database"]["message"]
 
 
 def test_due_jobs_that_no_handler_here_serves_are_counted(edgeq: CommandLine) -> None:
