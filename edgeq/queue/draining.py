@@ -69,5 +69,5 @@ class Draining(Types):
         return bool(newly_claimed & claimable)
 
     async def _until_something_changed(self, at_most: float) -> None:
-        """The one place that waits; it looks again and again until the store can tell."""
+        """A look now and then is cheap, and the end of a drain is not urgent."""
         await asyncio.sleep(min(LOOK_SECONDS, at_most))

@@ -16,7 +16,7 @@ from edgeq.core.job_types import JobType
 from edgeq.core.jobs import JobStatus
 from edgeq.core.queue_health import Latest
 from edgeq.ports.queries import COUNTED_AT_MOST
-from edgeq.store import jobs_sql, run_records, system_sql, types_sql
+from edgeq.store import due, jobs_sql, system_sql, types_sql
 from edgeq.store.migrate import REVISIONS
 from edgeq.store.prepared import PlainSqlite, Prepared
 from edgeq.store.session import Row
@@ -139,7 +139,7 @@ class Inspection:
         return types_sql.read_all(self)
 
     def count_due(self, job_type: JobType) -> int:
-        return run_records.count_due(self, job_type)
+        return due.count(self, job_type)
 
     def expired_locks(self, before: int) -> tuple[str, ...]:
         return tuple(str(row[0]) for row in self.rows(_EXPIRED, before=before))
