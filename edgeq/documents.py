@@ -12,7 +12,7 @@ from edgeq.core.job_types import POLICY_FIELDS, JobType
 from edgeq.core.jobs import Attempt, Job, LogEntry
 from edgeq.core.runs import RunReport
 from edgeq.core.times import format_time
-from edgeq.ports.queries import RunRow, Stats, TypeStats
+from edgeq.ports.queries import RunningJob, RunRow, Stats, TypeStats
 
 Document = dict[str, Any]
 
@@ -128,6 +128,15 @@ def run_document(run: RunRow) -> Document:
         "ended_at": format_time(run.ended_at),
         "ticks": run.ticks,
         "report": None if run.report is None else _with_readable_time(run.report),
+    }
+
+
+def running_document(job: RunningJob) -> Document:
+    return {
+        "id": job.id,
+        "type": job.type,
+        "locked_at": format_time(job.locked_at),
+        "lock_expires_at": format_time(job.lock_expires_at),
     }
 
 

@@ -21,6 +21,7 @@ EdgeqError
 ├── KeyNotSet               the configuration has no such key
 ├── HandlerProblem          a handler cannot be loaded, is declared twice, or is declared wrongly
 ├── BadSetting              a setting, an option or a configuration key does not make sense
+├── ProjectNotMade          a new project's folder holds its files already, or cannot be written
 └── StoreError              the database
     ├── StoreUnavailable    it cannot be opened or read
     │   ├── StoreReadOnly       it cannot be written
@@ -226,6 +227,10 @@ class HandlerProblem(EdgeqError):
 
 class BadSetting(EdgeqError):
     code = "bad_setting"
+
+
+class ProjectNotMade(EdgeqError):
+    code = "project_not_made"
 
 
 class StoreError(EdgeqError):

@@ -19,6 +19,7 @@ from edgeq.cli.root import root
 from edgeq.core.jobs import JobStatus
 from edgeq.core.runs import RunReport, Stop
 from edgeq.declaration import handler
+from edgeq.doctor.checks import SQLITE_CHECKS
 from edgeq.errors import EdgeqError
 from edgeq.settings import Settings
 from edgeq.store.tables import metadata
@@ -83,6 +84,13 @@ def test_every_command_and_its_options_are_explained() -> None:
                 if isinstance(parameter, click.Option) and not parameter.hidden:
                     longest = max(parameter.opts, key=len)
                     assert longest in common or longest in row, f"`{words}`: {longest}"
+
+
+def test_every_check_of_the_doctor_is_explained_in_their_order() -> None:
+    text = (DOCS / "operations.md").read_text()
+    table = text.partition("| check | warning | error |")[2].partition("\n\n")[0]
+    named = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert named == ["database", *(check.name for check in SQLITE_CHECKS)]
 
 
 def test_every_state_is_explained() -> None:

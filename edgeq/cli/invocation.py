@@ -27,6 +27,7 @@ __all__ = [
     "ask",
     "common_options",
     "fail",
+    "find_modules_here",
     "group_options",
     "open_queue",
     "reporting_errors",
@@ -148,12 +149,16 @@ def open_queue(
         settings = replace(settings, busy_timeout=min(settings.busy_timeout, patience))
     if not with_handlers:
         return Queue(invocation.db, settings=settings)
+    find_modules_here()
+    return Queue(invocation.db, handlers=invocation.handlers, settings=settings)
+
+
+def find_modules_here() -> None:
+    """Let handlers be found that are a module of this folder, or import one."""
     here = str(Path.cwd())
     if here not in sys.path:
-        # A console script does not look here by itself, and a module named by --handlers, or one
-        # that handlers import, usually is here. Last, so that it hides nothing installed.
+        # A console script does not look here by itself. Last, so that it hides nothing installed.
         sys.path.append(here)
-    return Queue(invocation.db, handlers=invocation.handlers, settings=settings)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from edgeq.cli.invocation import group_options
 from edgeq.cli.lazy import LazyGroup
 
 COMMANDS = {
+    "init": ("edgeq.cli.init:init", "Write a project to start from: a handler, and its test."),
     "process": (
         "edgeq.cli.process:process",
         "Run what is due under a time budget, report, and exit.",
@@ -29,6 +30,8 @@ COMMANDS = {
         "Count jobs by type and state, and tell how long they take.",
     ),
     "runs": ("edgeq.cli.runs:runs", "List recent runs, newest first."),
+    "drain": ("edgeq.cli.drain:drain", "Wait until nothing runs."),
+    "doctor": ("edgeq.cli.doctor:doctor", "Look for what is wrong, and say what to do about it."),
     "migrate": ("edgeq.cli.migrate:migrate", "Bring the database's schema up to date."),
 }
 

@@ -178,6 +178,23 @@ class GetStats(Query[Stats]):
 
 
 @dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A job that is being worked on, or was when its process died."""
+
+    id: str
+    type: str
+    locked_at: int
+    lock_expires_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListRunning(Query[tuple[RunningJob, ...]]):
+    """The jobs that are processing, the oldest lock first, at most 10,000; None: of all types."""
+
+    types: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GetChanges(Query["Changes"]):
     """What changed after a position of the change feed."""
 

@@ -8,14 +8,14 @@ from typing import Any, Self
 
 from edgeq.core.runs import RunLimits, RunReport
 from edgeq.errors import BadSetting
-from edgeq.queue.types import Types
+from edgeq.queue.draining import Draining
 from edgeq.run import Run
 from edgeq.surroundings import Isolate, LastChance, Surroundings
 
 _FROM_CONFIG = ("budget", "grace", "concurrency", "fast_slots", "lane_slots")
 
 
-class JobQueue(Types):
+class JobQueue(Draining):
     """Use it as `async with`: it is open inside."""
 
     async def __aenter__(self) -> Self:

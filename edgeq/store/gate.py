@@ -14,6 +14,29 @@ from edgeq.errors import StoreBusy, StoreReadOnly, StoreUnavailable
 PATIENCE_SECONDS = 30.0
 
 
+def gate_of(database: Path) -> Path:
+    return database.with_name(database.name + ".gate")
+
+
+def held_by(database: Path, patience: float) -> str | None:
+    """The pid of whoever keeps the gate shut for so long; None when it opens, or is not there.
+
+    A look from outside: unlike a Gate, it makes no file and leaves no pid.
+    """
+    try:
+        # Without blocking: whatever has this name, to open it must not keep anybody waiting.
+        descriptor = os.open(gate_of(database), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        if not _Waiter(descriptor).wait(patience):
+            return _pid_in(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+    return None
+
+
 class Gate:
     """A blocking flock beside the database.
 
@@ -23,7 +46,7 @@ class Gate:
     """
 
     def __init__(self, database: Path) -> None:
-        self.path = database.with_name(database.name + ".gate")
+        self.path = gate_of(database)
         try:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except PermissionError as denied:
@@ -69,10 +92,14 @@ class Gate:
 
     def holder(self) -> str:
         """The pid of whoever went through last; while others wait, that is who holds it."""
-        return os.pread(self._descriptor, 12, 0).decode("ascii", "replace").strip() or "unknown"
+        return _pid_in(self._descriptor)
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+def _pid_in(descriptor: int) -> str:
+    return os.pread(descriptor, 12, 0).decode("ascii", "replace").strip() or "unknown"
 
 
 class _Waiter:

@@ -18,7 +18,7 @@ from edgeq.ports import queries as q
 from edgeq.store import due, flows, jobs_sql, run_records, steps, system_sql, types_sql
 from edgeq.store.session import Row
 from edgeq.store.system_sql import Reader
-from edgeq.store.tables import LISTED, attempts, changes, job_types, jobs, logs, runs
+from edgeq.store.tables import LISTED, LOCKED, attempts, changes, job_types, jobs, logs, runs
 
 _LAST_ID = "~"  # sorts after every id
 _LARGEST = 2**63 - 1
@@ -57,6 +57,17 @@ _COUNT = select(func.count()).select_from(
     .where(jobs.c.job_type_id == bindparam("type_id"), jobs.c.status == bindparam("status"))
     .limit(bindparam("at_most"))
     .subquery()
+)
+# The index holds nothing but running jobs, which are few.
+_READ_RUNNING = (
+    select(jobs.c.id, jobs.c.job_type_id, jobs.c.locked_at, jobs.c.lock_expires_at)
+    .with_hint(jobs, f"INDEXED BY {LOCKED}", "sqlite")
+    .where(
+        jobs_sql.is_status(JobStatus.PROCESSING),
+        jobs.c.job_type_id.in_(bindparam("type_ids", expanding=True)),
+    )
+    .order_by(jobs.c.lock_expires_at)
+    .limit(bindparam("at_most"))
 )
 _READ_CHANGES = (
     select(changes.c.id, changes.c.at, changes.c.changes)
@@ -283,6 +294,16 @@ def _stats_of(reader: Reader, job_type: JobType, took: Any) -> q.TypeStats:
     )
 
 
+def list_running(reader: Reader, query: q.ListRunning) -> tuple[q.RunningJob, ...]:
+    names = {
+        each.id: each.name
+        for each in types_sql.read_all(reader)
+        if query.types is None or each.name in query.types
+    }
+    rows = reader.rows(_READ_RUNNING, type_ids=list(names), at_most=q.COUNTED_AT_MOST)
+    return tuple(q.RunningJob(id_, names[type_id], *lock) for id_, type_id, *lock in rows)
+
+
 def get_changes(reader: Reader, query: q.GetChanges) -> q.Changes:
     rows = reader.rows(_READ_CHANGES, after=query.after, at_most=query.limit)
     # Asked after the rows: what was trimmed in between is then a reset, and not a silent gap.
@@ -310,5 +331,6 @@ ANSWERS: dict[type[q.Query[Any]], Answer] = {
     q.GetConfig: get_config,
     q.ListRuns: list_runs,
     q.GetStats: get_stats,
+    q.ListRunning: list_running,
     q.GetChanges: get_changes,
 }

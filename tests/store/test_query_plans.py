@@ -314,6 +314,7 @@ async def test_a_list_without_a_filter_is_walked_by_id(database: Database) -> No
         q.ListLogs("a", cursor="5"),
         q.ListAttempts("a"),
         q.GetStats(),
+        q.ListRunning(),
         q.GetChanges(after=1),
         q.ListRuns(),
         q.ListTypes(),
