@@ -11,8 +11,9 @@ import msgspec
 from edgeq.core.job_types import POLICY_FIELDS, JobType
 from edgeq.core.jobs import Attempt, Job, LogEntry
 from edgeq.core.runs import RunReport
+from edgeq.core.steps import Step
 from edgeq.core.times import format_time
-from edgeq.ports.queries import RunningJob, RunRow, Stats, TypeStats
+from edgeq.ports.queries import Batch, RunningJob, RunRow, Stats, TypeStats
 
 Document = dict[str, Any]
 
@@ -55,9 +56,17 @@ def job_document(job: Job) -> Document:
     }
 
 
-def job_details(job: Job, attempts: Iterable[Attempt], logs: Iterable[LogEntry]) -> Document:
+def job_details(
+    job: Job,
+    attempts: Iterable[Attempt],
+    logs: Iterable[LogEntry],
+    *,
+    steps: Iterable[Step] = (),
+    waiting_for: Iterable[str] = (),
+) -> Document:
     return job_document(job) | {
-        "steps": [],
+        "waiting_for": list(waiting_for) or None,
+        "steps": [step_document(each) for each in steps],
         "attempts": [attempt_document(each) for each in attempts],
         "logs": [log_document(each) for each in logs],
     }
@@ -70,6 +79,36 @@ def result_document(job_id: str, status: str, **outcome: Any) -> Document:
 
 def error_document(error_class: str | None, message: str | None) -> Document | None:
     return None if error_class is None else {"class": error_class, "message": message}
+
+
+def step_document(step: Step) -> Document:
+    return {
+        "name": step.name,
+        "key": step.key or None,
+        "kind": step.kind.value,
+        "result": None if step.result is None else json.loads(step.result),
+        "duration_ms": step.duration_ms,
+        "attempt": step.attempt,
+        "run_id": step.run_id,
+        "created_at": format_time(step.created_at),
+    }
+
+
+def batch_document(batch: Batch) -> Document:
+    return {
+        "id": batch.id,
+        "name": batch.name,
+        "tenant_id": batch.tenant_id,
+        "correlation_id": batch.correlation_id,
+        "total": batch.total,
+        "pending": batch.pending,
+        "completed": batch.completed,
+        "failed": batch.failed,
+        "cancelled": batch.cancelled,
+        "callback_job_id": batch.callback_job_id,
+        "created_at": format_time(batch.created_at),
+        "ended_at": format_time(batch.ended_at),
+    }
 
 
 def attempt_document(attempt: Attempt) -> Document:

@@ -9,6 +9,7 @@ EdgeqError
 ├── GuardRefused            the type's own guard said no
 ├── IdempotencyConflict     the key was used with another input
 ├── JobNotFound             no job has this id
+├── BatchNotFound           no batch has this id
 ├── JobFailed               the job that was waited for failed for good
 ├── JobCancelled            the job that was waited for was cancelled
 ├── WaitTimeout             the job that was waited for is still alive
@@ -138,6 +139,14 @@ class JobNotFound(EdgeqError):
     def __init__(self, job_id: str) -> None:
         super().__init__(f"No job has the id {job_id!r}. It may have been deleted or cleaned up.")
         self.job_id = job_id
+
+
+class BatchNotFound(EdgeqError):
+    code = "batch_not_found"
+
+    def __init__(self, batch_id: str) -> None:
+        super().__init__(f"No batch has the id {batch_id!r}. It may have been cleaned up.")
+        self.batch_id = batch_id
 
 
 class JobFailed(EdgeqError):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from edgeq.cli.output import age, moment, table
 from edgeq.core.jobs import Attempt, Job, LogEntry
-from edgeq.core.times import format_time
+from edgeq.core.steps import Step
+from edgeq.core.times import format_time, human_duration
 
 JOB_COLUMNS = ("id", "type", "status", "priority", "attempt", "created", "due", "error")
 
@@ -54,6 +55,21 @@ def attempts_table(attempts: tuple[Attempt, ...], now: int) -> str:
         for each in attempts
     ]
     return table(("attempt", "outcome", "ended", "class", "error"), rows)
+
+
+def steps_table(steps: tuple[Step, ...], now: int) -> str:
+    rows = [
+        (
+            step.name,
+            step.key or "-",
+            step.kind,
+            step.attempt,
+            human_duration(step.duration_ms),
+            age(step.created_at, now),
+        )
+        for step in steps
+    ]
+    return table(("step", "key", "kind", "attempt", "took", "done"), rows)
 
 
 def log_table(entries: tuple[LogEntry, ...]) -> str:

@@ -11,7 +11,7 @@ from edgeq.cli.lazy import LazyGroup
 
 COMMANDS = {
     "list": ("edgeq.cli.jobs_read:list_jobs", "List jobs, newest first."),
-    "show": ("edgeq.cli.jobs_read:show", "Show a job with its attempts and its log."),
+    "show": ("edgeq.cli.jobs_read:show", "Show a job with its steps, its attempts and its log."),
     "logs": ("edgeq.cli.jobs_read:logs", "List a job's log, oldest first."),
     "result": ("edgeq.cli.jobs_read:result", "Print what a completed job returned."),
     "cancel": ("edgeq.cli.jobs_act:cancel", "Cancel a job, or ask a running one to stop."),

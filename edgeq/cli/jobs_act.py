@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 
 @click.command("cancel")
 @click.argument("job_id")
+@click.option("--descendants", is_flag=True, help="Its children and theirs, too.")
 @common_options
-def cancel(invocation: Invocation, job_id: str) -> None:
+def cancel(invocation: Invocation, job_id: str, *, descendants: bool) -> None:
     """Cancel a job, or ask a running one to stop.
 
     Exits with 1 when the job had ended already or is not there.
     """
-    answer = ask(invocation, lambda queue: queue.cancel(job_id, actor=actor()))
+    answer = ask(
+        invocation, lambda queue: queue.cancel(job_id, descendants=descendants, actor=actor())
+    )
     _say_result(invocation, job_id, answer)
     if answer in ("ended", "not_found"):
         click.get_current_context().exit(FAILED)
@@ -36,13 +39,24 @@ def cancel(invocation: Invocation, job_id: str) -> None:
 @click.command("retry")
 @click.argument("job_id")
 @click.option("--input", "input_json", metavar="JSON", help="Run it with another input.")
+@click.option("--from", "from_step", metavar="STEP", help="Forget this step and all after it.")
+@click.option("--fresh", is_flag=True, help="Forget the results of all its steps.")
 @common_options
-def retry(invocation: Invocation, job_id: str, *, input_json: str | None) -> None:
+def retry(
+    invocation: Invocation,
+    job_id: str,
+    *,
+    input_json: str | None,
+    from_step: str | None,
+    fresh: bool,
+) -> None:
     """Run a failed, cancelled or reviewed job again."""
     value = None if input_json is None else json_value(input_json)
     _act(
         invocation,
-        lambda queue: queue.retry(job_id, input=value, actor=actor()),
+        lambda queue: queue.retry(
+            job_id, input=value, from_step=from_step, fresh=fresh, actor=actor()
+        ),
         with_handlers=value is not None,
     )
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from edgeq.cli.invocation import Invocation, ask, common_options
-from edgeq.cli.job_views import JOB_COLUMNS, attempts_table, job_fields, job_row, log_table
+from edgeq.cli.job_views import (
+    JOB_COLUMNS,
+    attempts_table,
+    job_fields,
+    job_row,
+    log_table,
+    steps_table,
+)
 from edgeq.cli.output import fields, note, pretty_json, print_json, say, table
 from edgeq.core.jobs import Attempt, Job
+from edgeq.core.steps import Step
 from edgeq.documents import (
     error_document,
     job_details,
@@ -60,22 +68,41 @@ def list_jobs(invocation: Invocation, *, limit: int, cursor: str | None, **filte
     _note_more(page.next_cursor)
 
 
+class _Flow(NamedTuple):
+    """Where a job is in its own work, and behind others'."""
+
+    steps: tuple[Step, ...]
+    waiting_for: tuple[str, ...]
+    runs_left: int | None
+
+
 @click.command("show")
 @click.argument("job_id")
 @common_options
 def show(invocation: Invocation, job_id: str) -> None:
-    """Show a job with its attempts and its log."""
+    """Show a job with its steps, its attempts and its log."""
 
-    async def asked(queue: Queue) -> tuple[Job, tuple[Attempt, ...], LogPage, int]:
+    async def asked(queue: Queue) -> tuple[Job, tuple[Attempt, ...], LogPage, _Flow, int]:
         job = await queue.get(job_id)
         log = await queue.logs(job_id, limit=LARGEST_PAGE)
-        return job, await queue.attempts(job_id), log, queue.store.now()
+        flow = _Flow(
+            await queue.steps(job_id), await queue.waiting_for(job_id), await queue.runs_left(job)
+        )
+        return job, await queue.attempts(job_id), log, flow, queue.store.now()
 
-    job, attempts, log, now = ask(invocation, asked)
+    job, attempts, log, flow, now = ask(invocation, asked)
     if invocation.as_json:
-        print_json(job_details(job, attempts, log.items))
+        print_json(
+            job_details(job, attempts, log.items, steps=flow.steps, waiting_for=flow.waiting_for)
+        )
         return
     say(fields(job_fields(job, now)))
+    if flow.waiting_for:
+        say(f"waits for {', '.join(flow.waiting_for)}")
+    if flow.runs_left is not None:
+        say(f"finishes in about {flow.runs_left} run{'' if flow.runs_left == 1 else 's'}")
+    if flow.steps:
+        say(f"\nSteps\n{steps_table(flow.steps, now)}")
     for name, value in (("Input", job.input), ("Output", job.output)):
         if value is not None:
             say(f"\n{name}\n{pretty_json(value)}")

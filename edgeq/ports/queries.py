@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from edgeq.core.durations import Histogram
 from edgeq.core.job_types import JobType
 from edgeq.core.jobs import Attempt, Job, JobStatus, LogEntry
 from edgeq.core.steps import Step
@@ -119,6 +120,21 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def pending(self) -> int:
         return self.total - self.completed - self.failed - self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class ListBlockers(Query[tuple[str, ...]]):
+    """The jobs, or the batch, that a blocked job waits for."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetDurations(Query[Histogram]):
+    """How long a part of a type took in the last day; `step` is as in the table."""
+
+    type: str
+    step: str
 
 
 @dataclass(frozen=True, slots=True)

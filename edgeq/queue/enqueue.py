@@ -11,7 +11,7 @@ import msgspec
 
 from edgeq.codec import plain as to_plain
 from edgeq.core import json_text
-from edgeq.core.ids import request_hash, unique_key
+from edgeq.core.ids import is_job_id, request_hash, unique_key
 from edgeq.core.input_rules import check_size, check_value
 from edgeq.core.jobs import (
     DEFAULT_PRIORITY,
@@ -19,6 +19,7 @@ from edgeq.core.jobs import (
     LOWEST_PRIORITY,
     JobStatus,
     NewJob,
+    OnFailure,
 )
 from edgeq.core.times import parse_duration_ms, parse_time_ms
 from edgeq.errors import BadSetting, GuardRefused, InvalidInput, TypeDisabled
@@ -29,6 +30,7 @@ from edgeq.queue.type_directory import name_of
 from edgeq.registry import AnyHandler
 
 INSERTED_AT_ONCE = 1_000
+_MOST_IDS = 1_000
 _LONGEST_NAME = 200
 _log = logging.getLogger("edgeq")
 
@@ -54,7 +56,8 @@ class Enqueueing(Parts):
         Options: priority (1-20, higher first), scheduled_for or delay, idempotency_key,
         on_duplicate ("return" or "replace"), tenant_id, correlation_id, reference_type,
         reference_id, parent_job_id, max_retries, timeout, result_ttl, expires_at,
-        payload_version, created_by. Durations are seconds.
+        payload_version, created_by, after (ids of jobs that have to complete first), on_failure
+        ("fail", "cancel" or "run", if one of those does not). Durations are seconds.
         """
         await self._types.freshen(name_of(job_type))
         new = self.prepare(job_type, input, **options)
@@ -107,13 +110,17 @@ class Enqueueing(Parts):
         expires_at: Moment | None = None,
         payload_version: int | None = None,
         created_by: str | None = None,
+        after: Iterable[str] = (),
+        on_failure: str | None = None,
+        batch_id: str | None = None,
+        input_from: str | None = None,
     ) -> NewJob:
         """A job made ready to be stored, or an error that says what is wrong with it."""
         name = name_of(job_type)
         known = self._types.get(name)
         if not known.job_type.is_enabled:
             raise TypeDisabled(name)
-        text, plain = self._encoded_input(job_type, input)
+        text, plain = ("{}", {}) if input_from else self._encoded_input(job_type, input)
         check_priority(priority)
         check_texts(
             idempotency_key=idempotency_key,
@@ -154,6 +161,10 @@ class Enqueueing(Parts):
             expires_at=None if expires_at is None else moment("expires_at", expires_at),
             result_ttl_ms=_positive_ms("result_ttl", result_ttl),
             replaces_duplicate=on_duplicate == "replace",
+            batch_id=batch_id,
+            after=_ids("after", after),
+            on_failure=_on_failure(on_failure),
+            input_from=input_from,
         )
 
     def _encoded_input(self, job_type: JobTypeName, value: Any) -> tuple[str, Any]:
@@ -175,13 +186,31 @@ class Enqueueing(Parts):
 
     def _answered(self, new: NewJob, answer: Inserted | Duplicate) -> Enqueued:
         match answer:
-            case Inserted(job_id):
+            case Inserted(job_id, status):
                 if self._has_listeners():
-                    self._announce(JobMoved(job_id, new.type, None, "pending", 1))
-                return Enqueued(job_id, "pending")
+                    self._announce(JobMoved(job_id, new.type, None, status, 1))
+                return Enqueued(job_id, status)
             case Duplicate(job):
                 result = job.output if job.status is JobStatus.COMPLETED else None
                 return Enqueued(job.id, job.status.value, duplicate=True, result=result)
+
+
+def _ids(name: str, ids: Iterable[str]) -> tuple[str, ...]:
+    """The ids of jobs; whether they are there is seen when the job is stored."""
+    given = [ids] if isinstance(ids, str) else list(ids)
+    if len(given) > _MOST_IDS:
+        raise InvalidInput.at(name, f"names at most {_MOST_IDS} jobs: use a batch for more")
+    for place, each in enumerate(given):
+        if not is_job_id(each):
+            raise InvalidInput.at(f"{name}[{place}]", f"is not the id of a job: {each!r}")
+    return tuple(given)
+
+
+def _on_failure(wanted: str | None) -> OnFailure | None:
+    try:
+        return None if wanted is None else OnFailure(wanted)
+    except ValueError:
+        raise InvalidInput.at("on_failure", f"must be one of {', '.join(OnFailure)}") from None
 
 
 def check_priority(priority: Any) -> None:

@@ -103,23 +103,44 @@ class Jobs(Enqueueing):
         return attempts
 
     async def cancel(
-        self, job_id: str, *, reason: str | None = None, actor: str = "library"
+        self,
+        job_id: str,
+        *,
+        descendants: bool = False,
+        reason: str | None = None,
+        actor: str = "library",
     ) -> str:
-        """`cancelled`, `requested` (it runs; it is asked to stop), `ended` or `not_found`."""
+        """`cancelled`, `requested` (it runs; it is asked to stop), `ended` or `not_found`.
+
+        With `descendants`, its children and theirs are cancelled too.
+        """
         if not is_job_id(job_id):
             return "not_found"
-        answer = await self._store.write(CancelJob(job_id, _actor(actor, reason)))
+        answer = await self._store.write(CancelJob(job_id, _actor(actor, reason), descendants))
         if answer == "cancelled":
             job = await self.get(job_id)
             self._announce(JobMoved(job.id, job.type, None, "cancelled", job.attempt))
         return answer
 
     async def retry(
-        self, job_id: str, *, input: Any = None, reason: str | None = None, actor: str = "library"
+        self,
+        job_id: str,
+        *,
+        input: Any = None,
+        from_step: str | None = None,
+        fresh: bool = False,
+        reason: str | None = None,
+        actor: str = "library",
     ) -> Job:
-        """Run a failed, cancelled or reviewed job again from its first attempt."""
+        """Run a failed, cancelled or reviewed job again from its first attempt.
+
+        Its steps keep their results; `from_step` forgets that one and all after it, `fresh` all.
+        """
+        if fresh and from_step is not None:
+            raise InvalidInput.at("from_step", "and fresh cannot both be given")
         new = None if input is None else await self._input_for(job_id, input)
-        return await self._moved(RetryJob(job_id, _actor(actor, reason), new))
+        command = RetryJob(job_id, _actor(actor, reason), new, from_step, fresh)
+        return await self._moved(command)
 
     async def approve(
         self,

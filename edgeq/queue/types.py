@@ -21,11 +21,11 @@ from edgeq.ports.queries import (
     RunRow,
     Stats,
 )
+from edgeq.queue.flows import Flows
 from edgeq.queue.jobs import page_size
-from edgeq.queue.waiting import Waiting
 
 
-class Types(Waiting):
+class Types(Flows):
     """The methods about types, configuration, runs and statistics."""
 
     async def types(self) -> tuple[JobType, ...]:

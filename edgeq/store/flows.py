@@ -12,7 +12,7 @@ from edgeq.core.backoff import ErrorClass
 from edgeq.core.jobs import ENDED, Job, JobStatus, NewJob, OnFailure
 from edgeq.core.moves import Settlement
 from edgeq.errors import InvalidInput
-from edgeq.ports.queries import Batch, GetBatch
+from edgeq.ports.queries import Batch, GetBatch, ListBlockers
 from edgeq.store import jobs_sql
 from edgeq.store.become import become
 from edgeq.store.flow_tables import batches, dependencies
@@ -37,6 +37,7 @@ _ANY_DEPENDENT = select(dependencies.c.job_id).limit(literal_column("1"))
 _DEPENDENTS = select(dependencies.c.job_id).where(dependencies.c.after_id == bindparam("after"))
 _FORGET_DEPENDENTS = delete(dependencies).where(dependencies.c.after_id == bindparam("for_after"))
 _FORGET_OWN = delete(dependencies).where(dependencies.c.job_id == bindparam("for_job"))
+_BLOCKERS = select(dependencies.c.after_id).where(dependencies.c.job_id == bindparam("job_id"))
 _OUTPUT = select(jobs.c.output_data).where(jobs.c.id == bindparam("job_id"))
 _COUNT_ENDS = (
     update(batches)
@@ -162,6 +163,10 @@ def count(tx: Transaction, batch_id: str, more: Counter[JobStatus]) -> None:
         more_failed=more[S.FAILED],
         more_cancelled=more[S.CANCELLED],
     )
+
+
+def list_blockers(reader: Reader, query: ListBlockers) -> tuple[str, ...]:
+    return tuple(after_id for (after_id,) in reader.rows(_BLOCKERS, job_id=query.job_id))
 
 
 def get_batch(reader: Reader, query: GetBatch) -> Batch | None:

@@ -73,6 +73,7 @@ def _add_callback(tx: Transaction, callback: NewJob, batch_id: str) -> None:
 def add(tx: Transaction, new_jobs: tuple[NewJob, ...]) -> tuple[Inserted | Duplicate, ...]:
     answers: list[Inserted | Duplicate] = []
     rows: list[dict[str, Any]] = []
+    known_as: dict[str, str] = {}
     for new in new_jobs:
         job_type = _accepting(tx, new.type)
         if job_type.policy.max_pending is not None or new.unique_key is not None:
@@ -80,12 +81,13 @@ def add(tx: Transaction, new_jobs: tuple[NewJob, ...]) -> tuple[Inserted | Dupli
             _flush(tx, rows)
             duplicate = _answer_duplicate(tx, new)
             if duplicate is not None:
+                known_as[new.id] = duplicate.job.id
                 answers.append(duplicate)
                 continue
             _refuse_above_limit(tx, job_type)
         if new.after:
             _flush(tx, rows)
-            answers.append(_add_behind_others(tx, new, job_type))
+            answers.append(_add_behind_others(tx, _renamed(new, known_as), job_type))
             continue
         rows.append(_row(new, job_type))
         tx.tell(Change(new.id, "pending", new.type, new.tenant_id, "queued", 1, 0))
@@ -100,6 +102,17 @@ def _row(new: NewJob, job_type: JobType, blocked_by: int = 0) -> dict[str, Any]:
     row["status"] = "blocked" if blocked_by else "pending"
     row["blocked_by"] = blocked_by
     return row
+
+
+def _renamed(new: NewJob, known_as: dict[str, str]) -> NewJob:
+    """What is to follow a job that turned out to be there already follows that one."""
+    if not known_as:
+        return new
+    return msgspec.structs.replace(
+        new,
+        after=tuple(known_as.get(each, each) for each in new.after),
+        input_from=known_as.get(new.input_from or "", new.input_from),
+    )
 
 
 def _add_behind_others(tx: Transaction, new: NewJob, job_type: JobType) -> Inserted:

@@ -327,6 +327,8 @@ ANSWERS: dict[type[q.Query[Any]], Answer] = {
     q.ListAttempts: list_attempts,
     q.ListSteps: steps.list_steps,
     q.GetBatch: flows.get_batch,
+    q.ListBlockers: flows.list_blockers,
+    q.GetDurations: run_records.get_durations,
     q.ListTypes: list_types,
     q.GetConfig: get_config,
     q.ListRuns: list_runs,

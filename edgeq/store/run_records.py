@@ -26,7 +26,7 @@ from edgeq.ports.commands import (
     RunStart,
     StartRun,
 )
-from edgeq.ports.queries import COUNTED_AT_MOST
+from edgeq.ports.queries import COUNTED_AT_MOST, GetDurations
 from edgeq.store import due, jobs_sql, settle, system_sql
 from edgeq.store.session import Transaction, TypeBook
 from edgeq.store.system_sql import Reader
@@ -222,6 +222,10 @@ def read_step_durations(reader: Reader) -> Mapping[tuple[str, str], Histogram]:
         before = merged.get((name, step), Histogram.EMPTY)
         merged[name, step] = before.merge(Histogram.from_json(buckets))
     return merged
+
+
+def get_durations(reader: Reader, query: GetDurations) -> Histogram:
+    return read_durations(reader, query.step).get(query.type, Histogram.EMPTY)
 
 
 def _add_durations(tx: Transaction, samples: Mapping[tuple[str, str], Histogram]) -> None:

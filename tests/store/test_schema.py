@@ -37,8 +37,8 @@ BROKEN_REVISION = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "9999"
+down_revision = "0002"
 
 
 def upgrade():
@@ -71,15 +71,15 @@ def broken_folder(tmp_path: Path) -> Path:
     """A schema folder whose second revision fails half-way."""
     folder = tmp_path / "schema"
     shutil.copytree(migrate.schema_folder(), folder)
-    (folder / "versions" / "0002_broken.py").write_text(BROKEN_REVISION)
+    (folder / "versions" / "9999_broken.py").write_text(BROKEN_REVISION)
     return folder
 
 
 def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Be the edgeq that came with these two revisions."""
     monkeypatch.setattr(migrate, "schema_folder", lambda: folder)
-    monkeypatch.setattr(migrate, "REVISIONS", ("0001", "0002"))
-    monkeypatch.setattr(migrate, "HEAD", "0002")
+    monkeypatch.setattr(migrate, "REVISIONS", ("0001", "0002", "9999"))
+    monkeypatch.setattr(migrate, "HEAD", "9999")
 
 
 def definitions(connection: sqlite3.Connection) -> dict[str, list[str]]:
@@ -88,13 +88,19 @@ def definitions(connection: sqlite3.Connection) -> dict[str, list[str]]:
         "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name != 'alembic_version'"
     )
     return {
+        # A column that was added later stands on the last line, before the closing bracket.
         name: sorted(
-            re.sub(r"\s+", " ", line).strip(" ,").replace('"', "")
-            for line in sql.replace("\t", " ").splitlines()
+            part
+            for line in re.split(r"\n|,(?![^(]*\))", sql)
+            if (part := _without_the_last_bracket(re.sub(r"[\s\"]+", " ", line).strip()))
         )
         for name, sql in rows
         if not name.startswith("sqlite_")
     }
+
+
+def _without_the_last_bracket(part: str) -> str:
+    return part[:-1].strip() if part.count(")") > part.count("(") else part
 
 
 def tables_of(path: Path) -> set[str]:

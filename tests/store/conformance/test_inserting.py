@@ -43,6 +43,7 @@ async def test_an_inserted_job_has_everything_that_it_was_given(
     assert answers == (Inserted(new.id),)
     given = msgspec.structs.asdict(new)
     hidden = {"max_retries", "timeout_ms", "unique_key", "replaces_duplicate", "result_ttl_ms"}
+    hidden |= {"after"}
     assert {name: getattr(job, name) for name in given.keys() - hidden} == {
         name: given[name] for name in given.keys() - hidden
     }
