@@ -68,12 +68,16 @@ def list_jobs(invocation: Invocation, *, limit: int, cursor: str | None, **filte
     _note_more(page.next_cursor)
 
 
-class _Flow(NamedTuple):
-    """Where a job is in its own work, and behind others'."""
+class _Whole(NamedTuple):
+    """All that there is to see of a job."""
 
+    job: Job
     steps: tuple[Step, ...]
+    attempts: tuple[Attempt, ...]
+    log: LogPage
     waiting_for: tuple[str, ...]
     runs_left: int | None
+    now: int
 
 
 @click.command("show")
@@ -82,36 +86,56 @@ class _Flow(NamedTuple):
 def show(invocation: Invocation, job_id: str) -> None:
     """Show a job with its steps, its attempts and its log."""
 
-    async def asked(queue: Queue) -> tuple[Job, tuple[Attempt, ...], LogPage, _Flow, int]:
+    async def asked(queue: Queue) -> _Whole:
         job = await queue.get(job_id)
-        log = await queue.logs(job_id, limit=LARGEST_PAGE)
-        flow = _Flow(
-            await queue.steps(job_id), await queue.waiting_for(job_id), await queue.runs_left(job)
+        return _Whole(
+            job,
+            await queue.steps(job_id),
+            await queue.attempts(job_id),
+            await queue.logs(job_id, limit=LARGEST_PAGE),
+            await queue.waiting_for(job_id),
+            await queue.runs_left(job),
+            queue.store.now(),
         )
-        return job, await queue.attempts(job_id), log, flow, queue.store.now()
 
-    job, attempts, log, flow, now = ask(invocation, asked)
+    seen = ask(invocation, asked)
     if invocation.as_json:
         print_json(
-            job_details(job, attempts, log.items, steps=flow.steps, waiting_for=flow.waiting_for)
+            job_details(
+                seen.job,
+                seen.attempts,
+                seen.log.items,
+                steps=seen.steps,
+                waiting_for=seen.waiting_for,
+            )
         )
-        return
-    say(fields(job_fields(job, now)))
-    if flow.waiting_for:
-        say(f"waits for {', '.join(flow.waiting_for)}")
-    if flow.runs_left is not None:
-        say(f"finishes in about {flow.runs_left} run{'' if flow.runs_left == 1 else 's'}")
-    if flow.steps:
-        say(f"\nSteps\n{steps_table(flow.steps, now)}")
+    else:
+        _say_whole(seen)
+
+
+def _say_whole(seen: _Whole) -> None:
+    job = seen.job
+    say(fields([*job_fields(job, seen.now), *_flow_fields(seen)]))
     for name, value in (("Input", job.input), ("Output", job.output)):
         if value is not None:
             say(f"\n{name}\n{pretty_json(value)}")
-    if attempts:
-        say(f"\nAttempts that did not simply succeed\n{attempts_table(attempts, now)}")
-    if log.items:
-        say(f"\nLog\n{log_table(log.items)}")
-    if log.next_cursor is not None:
-        note(f"There is more: edgeq jobs logs {job_id} --cursor {log.next_cursor}")
+    if seen.steps:
+        say(f"\nSteps\n{steps_table(seen.steps, seen.now)}")
+    if seen.attempts:
+        made = attempts_table(seen.attempts, seen.now)
+        say(f"\nAttempts that did not simply succeed\n{made}")
+    if seen.log.items:
+        say(f"\nLog\n{log_table(seen.log.items)}")
+    if seen.log.next_cursor is not None:
+        note(f"There is more: edgeq jobs logs {job.id} --cursor {seen.log.next_cursor}")
+
+
+def _flow_fields(seen: _Whole) -> list[tuple[str, object]]:
+    runs = seen.runs_left
+    return [
+        ("waits for", ", ".join(seen.waiting_for) or None),
+        ("finishes", None if runs is None else f"in about {runs} run{'' if runs == 1 else 's'}"),
+    ]
 
 
 @click.command("logs")
