@@ -22,6 +22,7 @@ _HOMES = {
     "Skip": "edgeq.core.outcomes",
     "Snooze": "edgeq.core.outcomes",
     "SyncContext": "edgeq.context",
+    "attach": "edgeq.wiring",
     "content_key": "edgeq.core.ids",
     "handler": "edgeq.declaration",
     "process_jobs": "edgeq.entry",
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from edgeq.declaration import handler
     from edgeq.entry import process_jobs
     from edgeq.queue.enqueue import Enqueued
-    from edgeq.wiring import Queue
+    from edgeq.wiring import Queue, attach
 
 __all__ = [
     "Context",
@@ -53,6 +54,7 @@ __all__ = [
     "Snooze",
     "SyncContext",
     "__version__",
+    "attach",
     "content_key",
     "handler",
     "process_jobs",

@@ -48,8 +48,18 @@ class Enqueued(msgspec.Struct, frozen=True):
 class Enqueueing(Parts):
     """The methods that add jobs."""
 
-    async def enqueue(self, job_type: JobTypeName, input: Any = None, **options: Any) -> Enqueued:
+    async def enqueue(
+        self,
+        job_type: JobTypeName,
+        input: Any = None,
+        *,
+        connection: object = None,
+        **options: Any,
+    ) -> Enqueued:
         """Store one job; it is durable when this returns.
+
+        With `connection`, a connection or session of SQLAlchemy whose engine went through
+        `edgeq.attach`, the job is part of the caller's transaction, and as durable as that.
 
         Options: priority (1-20, higher first), scheduled_for or delay, idempotency_key,
         on_duplicate ("return" or "replace"), tenant_id, correlation_id, reference_type,
@@ -58,22 +68,35 @@ class Enqueueing(Parts):
         """
         await self._types.freshen(name_of(job_type))
         new = self.prepare(job_type, input, **options)
-        (answer,) = await self._store.write(InsertJobs((new,)))
-        return self._answered(new, answer)
+        (answer,) = await self._stored_as((new,), connection)
+        return answer
 
     async def enqueue_many(
-        self, job_type: JobTypeName, inputs: Iterable[Any], **options: Any
+        self,
+        job_type: JobTypeName,
+        inputs: Iterable[Any],
+        *,
+        connection: object = None,
+        **options: Any,
     ) -> list[Enqueued]:
         """Store many jobs of one type. All are checked before any is stored; they are stored
-        in commits of 1,000, each of them whole."""
+        in commits of 1,000, each of them whole, or all within the transaction of `connection`."""
         await self._types.freshen(name_of(job_type))
         new = self._prepare_all(job_type, inputs, options)
         answers: list[Enqueued] = []
         for start in range(0, len(new), INSERTED_AT_ONCE):
             part = tuple(new[start : start + INSERTED_AT_ONCE])
-            stored = await self._store.write(InsertJobs(part))
-            answers += [self._answered(job, each) for job, each in zip(part, stored, strict=True)]
+            answers += await self._stored_as(part, connection)
         return answers
+
+    async def _stored_as(self, new: tuple[NewJob, ...], connection: object) -> list[Enqueued]:
+        if connection is None:
+            answers = await self._store.write(InsertJobs(new))
+            self._announce_stored(new, answers)
+        else:
+            # Nothing is announced: whether and when these jobs exist is the caller's to decide.
+            answers = await self._store.write_within(connection, InsertJobs(new))
+        return [_answered(answer) for answer in answers]
 
     def _prepare_all(
         self, job_type: JobTypeName, inputs: Iterable[Any], options: dict[str, Any]
@@ -173,15 +196,22 @@ class Enqueueing(Parts):
             _log.warning("%s: %s", known.policy.name, warning_text)
         return text, plain
 
-    def _answered(self, new: NewJob, answer: Inserted | Duplicate) -> Enqueued:
-        match answer:
-            case Inserted(job_id):
-                if self._has_listeners():
-                    self._announce(JobMoved(job_id, new.type, None, "pending", 1))
-                return Enqueued(job_id, "pending")
-            case Duplicate(job):
-                result = job.output if job.status is JobStatus.COMPLETED else None
-                return Enqueued(job.id, job.status.value, duplicate=True, result=result)
+    def _announce_stored(
+        self, new: tuple[NewJob, ...], answers: tuple[Inserted | Duplicate, ...]
+    ) -> None:
+        if self._has_listeners():
+            for job, answer in zip(new, answers, strict=True):
+                if isinstance(answer, Inserted):
+                    self._announce(JobMoved(job.id, job.type, None, "pending", 1))
+
+
+def _answered(answer: Inserted | Duplicate) -> Enqueued:
+    match answer:
+        case Inserted(job_id):
+            return Enqueued(job_id, "pending")
+        case Duplicate(job):
+            result = job.output if job.status is JobStatus.COMPLETED else None
+            return Enqueued(job.id, job.status.value, duplicate=True, result=result)
 
 
 def check_priority(priority: Any) -> None:

@@ -18,6 +18,7 @@ from edgeq.ports.store import LockWatch
 from edgeq.store.beside_loop import in_thread
 from edgeq.store.executors import EXECUTORS
 from edgeq.store.gate import PATIENCE_SECONDS, Gate
+from edgeq.store.inside import refuse_inside
 from edgeq.store.migrate import bring_up_to_date
 from edgeq.store.sqlite_file import MEMORY, connect, create_if_missing, path_of
 from edgeq.store.sqlite_session import SqliteSession
@@ -91,10 +92,27 @@ class SqliteStore:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     async def write(self, command: Command[T]) -> T:
-        return await self._open_writer().write(command)
+        writer, gate = self._open_writer()
+        refuse_inside(gate.path)
+        return await writer.write(command)
 
     def write_blocking(self, command: Command[T], timeout: float | None = None) -> T:
-        return self._open_writer().write_blocking(command, timeout)
+        writer, gate = self._open_writer()
+        refuse_inside(gate.path)
+        return writer.write_blocking(command, timeout)
+
+    async def write_within(self, connection: object, command: Command[T]) -> T:
+        # Imported on first use: whoever has a connection of SQLAlchemy has paid for it already.
+        from edgeq.store import joined
+
+        _, gate = self._open_writer()
+        return await joined.write_within(connection, gate, command, self.now())
+
+    def write_within_blocking(self, connection: object, command: Command[T]) -> T:
+        from edgeq.store import joined
+
+        _, gate = self._open_writer()
+        return joined.write_within_blocking(connection, gate, command, self.now())
 
     async def read(self, query: Query[T]) -> T:
         self._open_writer()
@@ -106,7 +124,8 @@ class SqliteStore:
         return await self._readers.read(query)
 
     def keep_locks(self, watch: LockWatch) -> Callable[[], None]:
-        return self._open_writer().watches.add(watch)
+        writer, _ = self._open_writer()
+        return writer.watches.add(watch)
 
     def _open_session(self) -> SqliteSession:
         create_if_missing(self.path)
@@ -119,7 +138,7 @@ class SqliteStore:
             gate.close()
             raise
 
-    def _open_writer(self) -> Writer:
-        if self._writer is None:
+    def _open_writer(self) -> tuple[Writer, Gate]:
+        if self._writer is None or self._gate is None:
             raise StoreClosed("This queue is not open. Use `async with Queue(...) as queue:`.")
-        return self._writer
+        return self._writer, self._gate
