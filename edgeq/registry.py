@@ -18,7 +18,7 @@ from edgeq.declaration import Handler
 from edgeq.errors import HandlerProblem
 from edgeq.handler_files import fingerprint_of
 
-AnyHandler = Handler[Any, Any]
+AnyHandler = Handler[Any, ..., Any]
 HandlerSource = str | Path | ModuleType | Iterable[AnyHandler] | None
 
 

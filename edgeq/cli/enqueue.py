@@ -13,7 +13,7 @@ from edgeq.cli.values import json_value, reference
 from edgeq.documents import Document
 
 if TYPE_CHECKING:
-    from edgeq.queue.enqueue import Enqueued
+    from edgeq.producing import Enqueued
 
 
 @click.command()

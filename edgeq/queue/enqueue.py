@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from edgeq.codec import plain as to_plain
 from edgeq.core import json_text
 from edgeq.core.ids import request_hash, unique_key
@@ -24,6 +22,7 @@ from edgeq.core.times import parse_duration_ms, parse_time_ms
 from edgeq.errors import BadSetting, GuardRefused, InvalidInput, TypeDisabled
 from edgeq.events import JobMoved
 from edgeq.ports.commands import Duplicate, Inserted, InsertJobs
+from edgeq.producing import Enqueued
 from edgeq.queue.parts import Parts
 from edgeq.queue.type_directory import name_of
 from edgeq.registry import AnyHandler
@@ -36,20 +35,27 @@ JobTypeName = str | AnyHandler
 Moment = datetime | int | str
 
 
-class Enqueued(msgspec.Struct, frozen=True):
-    """The answer to an enqueue; `result` is there when a duplicate had completed."""
-
-    job_id: str
-    status: str
-    duplicate: bool = False
-    result: Any = None
-
-
 class Enqueueing(Parts):
     """The methods that add jobs."""
 
+    async def open(self) -> None:
+        """Open the database, create or migrate it if needed, and register the handlers."""
+        await super().open()
+        self._bind_handlers()
+
+    async def close(self) -> None:
+        for each in self._registry.handlers.values():
+            each.queues.remove(self)
+        await super().close()
+
+    def _bind_handlers(self) -> None:
+        """From now on they can be enqueued by themselves, into this queue."""
+        for each in self._registry.handlers.values():
+            each.queues.add(self)
+
     async def enqueue(
         self,
+        /,
         job_type: JobTypeName,
         input: Any = None,
         *,
@@ -73,6 +79,7 @@ class Enqueueing(Parts):
 
     async def enqueue_many(
         self,
+        /,
         job_type: JobTypeName,
         inputs: Iterable[Any],
         *,
@@ -153,12 +160,13 @@ class Enqueueing(Parts):
         if on_duplicate not in ("return", "replace"):
             raise InvalidInput.at("on_duplicate", "must be 'return' or 'replace'")
         now = self._store.now()
+        # The id's own time: lists find a range of times as a range of ids.
+        job_id, created_at = self._ids.next(now, self._chance.bits(74))
         has_key = idempotency_key is not None
         return NewJob(
-            id=self._ids.next(now, self._chance.bits(74)),
+            id=job_id,
             type=name,
-            # The id's own time: lists find a range of times as a range of ids.
-            created_at=self._ids.ms,
+            created_at=created_at,
             scheduled_for=_due_at(now, scheduled_for, delay),
             priority=priority,
             input_data=text,

@@ -57,7 +57,10 @@ class _Begin:
         if not isinstance(raw, GatedConnection):
             _refuse_unprepared(adapted)
         elif not raw.is_autocommit:
-            refuse_inside(raw.gate.path)
+            refuse_inside(
+                raw.gate.path,
+                "End it first, or use its connection for this too; SQLite has one writer.",
+            )
             if isinstance(adapted, AdaptedConnection):
                 self._begin_beside_loop(adapted, raw)
             else:

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 30.0
 
 
+def gate_file(database: Path) -> Path:
+    # SQLite follows symbolic links to the real file, and so does its gate: one file, one gate.
+    real = database.resolve()
+    return real.with_name(real.name + ".gate")
+
+
 class Gate:
     """A blocking flock beside the database.
 
@@ -27,9 +33,7 @@ class Gate:
     """
 
     def __init__(self, database: Path) -> None:
-        # SQLite follows symbolic links to the real file, and so does its gate: one file, one gate.
-        real = database.resolve()
-        self.path = real.with_name(real.name + ".gate")
+        self.path = gate_file(database)
         self._descriptor = self._open()
 
     def _open(self) -> int:

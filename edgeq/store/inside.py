@@ -31,12 +31,11 @@ def remember(stay: Stay) -> None:
     _stays.set((*(each for each in _stays.get() if not each.is_over), stay))
 
 
-def refuse_inside(gate: Path) -> None:
+def refuse_inside(gate: Path, what_to_do: str) -> None:
     """Raises WriterHeld for a caller who holds this gate and would wait for it."""
     stays = _stays.get()
     if stays and any(stay.is_at(gate) for stay in stays):
         raise WriterHeld(
             "This was called from inside an open transaction on the queue's own file, and would "
-            "wait for that transaction to end. Pass its connection or session to the queue as "
-            "connection=, or commit first; a second connection has to wait for the first."
+            f"wait for that transaction to end. {what_to_do}"
         )

@@ -17,7 +17,7 @@ from edgeq.ports.queries import Query
 from edgeq.ports.store import LockWatch
 from edgeq.store.beside_loop import in_thread
 from edgeq.store.executors import EXECUTORS
-from edgeq.store.gate import PATIENCE_SECONDS, Gate
+from edgeq.store.gate import PATIENCE_SECONDS, Gate, gate_file
 from edgeq.store.inside import refuse_inside
 from edgeq.store.migrate import bring_up_to_date
 from edgeq.store.sqlite_file import MEMORY, connect, create_if_missing, path_of
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from edgeq.store.sqlite_readers import SqliteReaders
 
 T = TypeVar("T")
+_JOIN = "Pass its connection or session to enqueue() as connection=, or end it first."
+_OPEN_BEFORE = "Open the queue before it begins, when the program starts."
 
 
 class SqliteStore:
@@ -55,6 +57,7 @@ class SqliteStore:
         return self._clock.now()
 
     async def open(self) -> None:
+        refuse_inside(gate_file(self.path), _OPEN_BEFORE)
         await in_thread(self.open_blocking, if_abandoned=self.close_blocking)
 
     def open_blocking(self) -> None:
@@ -93,12 +96,12 @@ class SqliteStore:
 
     async def write(self, command: Command[T]) -> T:
         writer, gate = self._open_writer()
-        refuse_inside(gate.path)
+        refuse_inside(gate.path, _JOIN)
         return await writer.write(command)
 
     def write_blocking(self, command: Command[T], timeout: float | None = None) -> T:
         writer, gate = self._open_writer()
-        refuse_inside(gate.path)
+        refuse_inside(gate.path, _JOIN)
         return writer.write_blocking(command, timeout)
 
     async def write_within(self, connection: object, command: Command[T]) -> T:
