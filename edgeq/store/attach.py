@@ -11,7 +11,7 @@ from sqlalchemy.engine.interfaces import AdaptedConnection
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.util import await_
 
-from edgeq.errors import BadSetting
+from edgeq.errors import BadSetting, StoreClosed
 from edgeq.store.gate import PATIENCE_SECONDS
 from edgeq.store.gated import GatedConnection
 from edgeq.store.inside import refuse_inside, remember
@@ -57,10 +57,7 @@ class _Begin:
         if not isinstance(raw, GatedConnection):
             _refuse_unprepared(adapted)
         elif not raw.is_autocommit:
-            refuse_inside(
-                raw.gate.path,
-                "End it first, or use its connection for this too; SQLite has one writer.",
-            )
+            _refuse_to_begin(raw)
             if isinstance(adapted, AdaptedConnection):
                 self._begin_beside_loop(adapted, raw)
             else:
@@ -74,6 +71,17 @@ class _Begin:
         # From here on whatever ends the connection lets go: a cancelled task has it closed.
         remember(raw.enter())
         adapted.run_async(lambda driver: on_its_thread(driver, raw.begin))
+
+
+def _refuse_to_begin(raw: GatedConnection) -> None:
+    if raw.is_inherited:
+        raise StoreClosed(
+            "This connection was opened before a fork, by the parent process. Call "
+            "engine.dispose(close=False) in the child before it uses the engine."
+        )
+    refuse_inside(
+        raw.gate.path, "End it first, or use its connection for this too; SQLite has one writer."
+    )
 
 
 def driver_connection_of(adapted: Any) -> Any:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +33,7 @@ class GatedConnection(sqlite3.Connection):
     def __init__(self, database: str, *, durable: bool, **given: Any) -> None:
         self.path = Path(database)
         self.gate = Gate(self.path)
+        self._owner = os.getpid()
         self._stay: Stay | None = None
         self._announced_level: str | None = ""
         # The driver would begin transactions of its own otherwise, without the gate.
@@ -59,6 +63,11 @@ class GatedConnection(sqlite3.Connection):
     @property
     def is_autocommit(self) -> bool:
         return self._announced_level is None
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether a fork has brought it here: its gate and its locks are still the parent's."""
+        return self._owner != os.getpid()
 
     def enter(self) -> Stay:
         """The gate is ours from here on, and leaves with the transaction."""
@@ -104,6 +113,9 @@ class GatedConnection(sqlite3.Connection):
                 self._leave()
 
     def rollback(self) -> None:
+        # A pool resets connections that have nothing to undo, also in a child.
+        if self._stay is None or self.is_inherited:
+            return
         try:
             super().rollback()
         finally:
@@ -120,8 +132,12 @@ class GatedConnection(sqlite3.Connection):
         if not self._is_open:
             return
         self._is_open = False
-        if self._stay is not None or self.gate.acquire_at_once():
+        if self.is_inherited:
+            self._leave_open()
+        elif self._stay is not None or self.gate.acquire_at_once():
             self._close_inside()
+        elif sys.is_finalizing():  # threads can no longer be started
+            self._leave_open()
         else:
             threading.Thread(target=self._close_in_turn, name="edgeq-close", daemon=True).start()
 
@@ -129,10 +145,16 @@ class GatedConnection(sqlite3.Connection):
         try:
             self.gate.acquire_within(PATIENCE_SECONDS)
         except StoreBusy:
-            # Left to the end of the process, which closes it without a checkpoint.
-            _left_open.append(self)
+            self._leave_open()
         else:
             self._close_inside()
+
+    def _leave_open(self) -> None:
+        """To the end of the process, which closes it without a checkpoint.
+
+        Python would close it when nothing refers to it any more, so something always does.
+        """
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
     def _close_inside(self) -> None:
         try:
@@ -159,9 +181,6 @@ class GatedConnection(sqlite3.Connection):
         if self._stay is not None:
             self._stay.is_over = True
             self._stay = None
-
-
-_left_open: list[GatedConnection] = []
 
 
 def _pragmas(*, durable: bool) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ import json
 import multiprocessing
 import random
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -79,3 +81,39 @@ def test_applications_and_the_queue_share_the_file_and_nobody_finds_it_locked(
     ordered, shipped = _orders_and_shipments(file)
     assert len(ordered) == 600
     assert len(shipped - ordered) == number + 1
+
+
+FORKING = """
+import os, sys
+from pathlib import Path
+from sqlalchemy import create_engine, text
+import edgeq
+from edgeq.errors import StoreClosed
+from edgeq.store.gate import Gate
+
+engine = edgeq.attach(create_engine("sqlite:///" + sys.argv[1]))
+gate = Gate(Path(sys.argv[1]))
+idle = engine.connect()
+idle.close()
+connection = engine.connect()
+connection.execute(text("CREATE TABLE orders (number INTEGER)"))
+if os.fork() == 0:
+    connection.close()
+    try:
+        engine.connect().execute(text("SELECT 1"))
+    except StoreClosed as refused:
+        print("dispose(close=False)" in str(refused))
+    engine.dispose()
+    sys.exit()
+_, status = os.wait()
+print(status, gate.acquire_at_once())
+connection.commit()
+print(gate.acquire_at_once())
+"""
+
+
+def test_a_child_of_an_application_leaves_its_parents_transaction_alone(file: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKING, str(file)], capture_output=True, text=True, timeout=30
+    )
+    assert (ran.stdout, ran.stderr) == ("True\n0 False\nTrue\n", "")
