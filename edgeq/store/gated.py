@@ -17,7 +17,7 @@ from edgeq.ports.commands import Command
 from edgeq.store.executors import EXECUTORS
 from edgeq.store.gate import PATIENCE_SECONDS, Gate
 from edgeq.store.inside import Stay
-from edgeq.store.sqlite_file import create_if_missing, inode_of, refuse_replaced
+from edgeq.store.sqlite_file import create_if_missing, in_our_words, inode_of, refuse_replaced
 from edgeq.store.sqlite_session import SqliteTransaction
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ class GatedConnection(sqlite3.Connection):
         self.gate = Gate(self.path)
         self._owner = os.getpid()
         self._stay: Stay | None = None
+        self._has_begun = False
         self._announced_level: str | None = ""
         # The driver would begin transactions of its own otherwise, without the gate.
         given.update(isolation_level=None, check_same_thread=False)
@@ -80,12 +81,29 @@ class GatedConnection(sqlite3.Connection):
             refuse_replaced(self.path, self._inode)
             self.execute("PRAGMA query_only = OFF")
             self.execute("BEGIN IMMEDIATE")
+            self._has_begun = True
         except BaseException:
             self.rollback()
             raise
 
+    def cursor(self, factory: Any = None) -> Any:
+        return super().cursor(_GatedCursor if factory is None else factory)
+
+    def refuse_ended(self) -> None:
+        """Raises when SQLite has rolled the transaction back by itself, as for a full disk.
+
+        What followed would be committed statement by statement, without what came before.
+        """
+        if self._has_begun and not self.in_transaction:
+            raise sqlite3.OperationalError(
+                "SQLite has rolled this transaction back after an error. Roll it back here too, "
+                "and begin again."
+            )
+
     def carry_out(self, command: Command[T], now: int) -> T:
         """A command within the open transaction: all of it, or nothing of it."""
+        with in_our_words(self.path):
+            self.refuse_ended()
         self._view.start(now)
         with self._part():
             answer: T = EXECUTORS[type(command)](self._view, command)
@@ -171,6 +189,7 @@ class GatedConnection(sqlite3.Connection):
 
     def _leave(self) -> None:
         if self._stay is not None:
+            self._has_begun = False
             try:
                 self.execute("PRAGMA query_only = ON")
             finally:
@@ -178,9 +197,22 @@ class GatedConnection(sqlite3.Connection):
                 self.gate.release()
 
     def _end_stay(self) -> None:
+        self._has_begun = False
         if self._stay is not None:
             self._stay.is_over = True
             self._stay = None
+
+
+class _GatedCursor(sqlite3.Cursor):
+    connection: GatedConnection
+
+    def execute(self, sql: str, parameters: Any = ()) -> _GatedCursor:
+        self.connection.refuse_ended()
+        return super().execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Any) -> _GatedCursor:
+        self.connection.refuse_ended()
+        return super().executemany(sql, parameters)
 
 
 def _pragmas(*, durable: bool) -> tuple[str, ...]:

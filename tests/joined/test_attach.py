@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import OperationalError, SAWarning
+from sqlalchemy.exc import IntegrityError, OperationalError, SAWarning
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 import edgeq
@@ -32,6 +32,13 @@ def is_free(gate: Gate) -> bool:
         gate.release()
         return True
     return False
+
+
+async def _end_of_drivers() -> None:
+    """aiosqlite answers also for connections that were torn down: the loop has to be there."""
+    for thread in threading.enumerate():
+        if "_connection_worker_thread" in thread.name:
+            await asyncio.to_thread(thread.join, 5)
 
 
 def test_a_transaction_holds_the_gate_until_it_is_committed(
@@ -101,8 +108,8 @@ async def test_an_async_connection_that_was_forgotten_lets_go(
         del connection
         gc.collect()
     # The thread of the connection closes it, when it gets to it.
-    await asyncio.wait_for(other_process.acquire_beside_loop(5), 5)
-    other_process.release()
+    await _end_of_drivers()
+    assert is_free(other_process)
 
 
 def test_a_failed_commit_lets_go_with_its_rollback(engine: Engine, other_process: Gate) -> None:
@@ -115,6 +122,22 @@ def test_a_failed_commit_lets_go_with_its_rollback(engine: Engine, other_process
     engine.dispose()
     with pytest.raises(Exception, match="FOREIGN KEY"), engine.begin() as connection:
         connection.exec_driver_sql("INSERT INTO child VALUES (7)")
+    assert is_free(other_process)
+
+
+def test_what_sqlite_has_rolled_back_by_itself_does_not_go_on(
+    engine: Engine, other_process: Gate
+) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE UNIQUE INDEX one_of_each ON orders (number)")
+    with engine.connect() as connection:
+        connection.execute(INSERT)
+        with pytest.raises(IntegrityError):
+            connection.exec_driver_sql("INSERT OR ROLLBACK INTO orders VALUES (1)")
+        with pytest.raises(OperationalError, match="begin again"):
+            connection.exec_driver_sql("INSERT INTO orders VALUES (2)")
+        connection.commit()
+        assert connection.scalar(COUNT) == 0
     assert is_free(other_process)
 
 
@@ -237,10 +260,7 @@ async def test_cancelled_at_any_moment_a_transaction_leaves_no_gate_held(
         other_process.release()
 
     await async_engine.dispose()
-    # aiosqlite answers connections that were torn down while they opened: the loop has to be there.
-    for thread in threading.enumerate():
-        if "_connection_worker_thread" in thread.name:
-            await asyncio.to_thread(thread.join, 5)
+    await _end_of_drivers()
 
 
 def test_a_gate_that_is_held_for_too_long_is_store_busy(file: Path, other_process: Gate) -> None:

@@ -22,6 +22,7 @@ from edgeq.errors import (
     InvalidInput,
     QueueFull,
     StoreFrozen,
+    StoreUnavailable,
     WriterHeld,
 )
 from edgeq.events import JobMoved
@@ -173,6 +174,18 @@ async def test_a_savepoint_of_the_caller_takes_its_job_back(queue: Queue, engine
             await queue.enqueue("note", connection=connection)
             savepoint.rollback()
     assert [job.id for job in (await queue.list()).items] == [kept.job_id]
+
+
+async def test_what_sqlite_has_rolled_back_by_itself_takes_no_job(
+    queue: Queue, engine: Engine
+) -> None:
+    with engine.connect() as connection:
+        connection.execute(INSERT)
+        connection.exec_driver_sql("ROLLBACK")
+        with pytest.raises(StoreUnavailable, match="begin again"):
+            await queue.enqueue("note", connection=connection)
+        connection.commit()
+    assert (await queue.list()).items == ()
 
 
 async def test_nothing_is_announced_of_a_job_that_may_never_be(file: Path, engine: Engine) -> None:

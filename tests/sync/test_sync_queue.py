@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 from sqlalchemy import create_engine
@@ -20,7 +20,17 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
 import edgeq
-from edgeq import Context, JobStatus, Queue, SyncContext, SyncQueue, handler
+from edgeq import (
+    Context,
+    Enqueued,
+    Job,
+    JobStatus,
+    Queue,
+    RunReport,
+    SyncContext,
+    SyncQueue,
+    handler,
+)
 from edgeq.errors import BadSetting, JobNotFound, StoreClosed, UnknownType, WriterHeld
 from edgeq.events import Event
 from edgeq.settings import Settings
@@ -73,6 +83,17 @@ def test_every_public_coroutine_of_the_queue_has_a_twin_of_the_same_signature() 
     for name, method in theirs.items():
         assert inspect.signature(ours[name]) == inspect.signature(method), name
         assert not _waits(ours[name]), name
+
+
+def typed_as_the_queue_is(queue: SyncQueue) -> None:
+    """Never called: an `ignore` that is not needed, or a type that differs, fails mypy."""
+    assert_type(queue.enqueue("greet", {}, priority=3), Enqueued)
+    assert_type(queue.get("id"), Job)
+    assert_type(queue.find("greet", key="k"), Job | None)
+    assert_type(queue.process_jobs(budget=3), RunReport)
+    queue.get(3)  # type: ignore[arg-type]
+    queue.find("greet")  # type: ignore[call-arg]
+    queue.process_jobs(budget="long")  # type: ignore[arg-type]
 
 
 def test_it_is_made_like_a_queue() -> None:
