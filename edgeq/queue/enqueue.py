@@ -90,10 +90,12 @@ class Enqueueing(Parts):
         in commits of 1,000, each of them whole, or all within the transaction of `connection`."""
         await self._types.freshen(name_of(job_type))
         new = self._prepare_all(job_type, inputs, options)
+        if connection is not None:
+            # One command: what a later part refuses must take the earlier ones with it.
+            return await self._stored_as(tuple(new), connection)
         answers: list[Enqueued] = []
         for start in range(0, len(new), INSERTED_AT_ONCE):
-            part = tuple(new[start : start + INSERTED_AT_ONCE])
-            answers += await self._stored_as(part, connection)
+            answers += await self._stored_as(tuple(new[start : start + INSERTED_AT_ONCE]), None)
         return answers
 
     async def _stored_as(self, new: tuple[NewJob, ...], connection: object) -> list[Enqueued]:

@@ -29,6 +29,11 @@ async def rare(ctx: Context, input: dict[str, Any]) -> None:
     """May wait only once."""
 
 
+@handler("some", max_pending=1_100)
+async def some(ctx: Context, input: dict[str, Any]) -> None:
+    """May wait more often than one commit has room for."""
+
+
 @pytest.fixture
 def file(tmp_path: Path, migrated_file: Path) -> Path:
     path = tmp_path / "app.db"
@@ -38,7 +43,7 @@ def file(tmp_path: Path, migrated_file: Path) -> Path:
 
 @pytest.fixture
 async def queue(file: Path) -> AsyncIterator[Queue]:
-    async with Queue(f"sqlite:///{file}", handlers=[note, rare], settings=SETTINGS) as queue:
+    async with Queue(f"sqlite:///{file}", handlers=[note, rare, some], settings=SETTINGS) as queue:
         yield queue
 
 

@@ -159,6 +159,16 @@ async def test_a_full_queue_refuses_all_of_many(queue: Queue, joined: Joined, fi
     assert len(_rows(file, "SELECT * FROM orders")) == 1
 
 
+async def test_a_queue_that_is_full_in_the_end_refuses_all_of_very_many(
+    queue: Queue, engine: Engine
+) -> None:
+    with engine.begin() as connection:
+        with pytest.raises(QueueFull):
+            await queue.enqueue_many("some", [{}] * 1_101, connection=connection)
+        await queue.enqueue("note", connection=connection)
+    assert [job.type for job in (await queue.list()).items] == ["note"]
+
+
 async def test_what_is_refused_before_storing_begins_no_transaction(
     queue: Queue, joined: Joined, other_process: Gate
 ) -> None:
