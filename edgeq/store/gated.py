@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sqlite3
 import sys
@@ -17,6 +16,7 @@ from edgeq.ports.commands import Command
 from edgeq.store.executors import EXECUTORS
 from edgeq.store.gate import PATIENCE_SECONDS, Gate
 from edgeq.store.inside import Stay
+from edgeq.store.left_open import leave_open
 from edgeq.store.sqlite_file import create_if_missing, in_our_words, inode_of, refuse_replaced
 from edgeq.store.sqlite_session import SqliteTransaction
 
@@ -151,11 +151,11 @@ class GatedConnection(sqlite3.Connection):
             return
         self._is_open = False
         if self.is_inherited:
-            self._leave_open()
+            leave_open(self)
         elif self._stay is not None or self.gate.acquire_at_once():
             self._close_inside()
         elif sys.is_finalizing():  # threads can no longer be started
-            self._leave_open()
+            leave_open(self)
         else:
             threading.Thread(target=self._close_in_turn, name="edgeq-close", daemon=True).start()
 
@@ -163,16 +163,9 @@ class GatedConnection(sqlite3.Connection):
         try:
             self.gate.acquire_within(PATIENCE_SECONDS)
         except StoreBusy:
-            self._leave_open()
+            leave_open(self)
         else:
             self._close_inside()
-
-    def _leave_open(self) -> None:
-        """To the end of the process, which closes it without a checkpoint.
-
-        Python would close it when nothing refers to it any more, so something always does.
-        """
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
     def _close_inside(self) -> None:
         try:

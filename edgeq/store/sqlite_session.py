@@ -96,10 +96,14 @@ class SqliteSession:
 
     def close(self) -> None:
         # The last connection to close checkpoints, and every checkpoint goes through the gate.
-        # If that is held for too long, the connection is left to the end of the process, which
-        # closes it without one.
-        with contextlib.suppress(StoreBusy), self._gate.held(CLOSING_SECONDS):
-            self._connection.close()
+        try:
+            with self._gate.held(CLOSING_SECONDS):
+                self._connection.close()
+        except StoreBusy:
+            # Imported on first use: it hardly ever is.
+            from edgeq.store.left_open import leave_open
+
+            leave_open(self._connection)
         self._gate.close()
 
     def _leave(self) -> None:

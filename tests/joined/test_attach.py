@@ -237,7 +237,8 @@ async def test_cancelled_while_it_waits_a_transaction_leaves_no_gate_held(
         await asyncio.wait_for(waiting, 2)
 
     other_process.release()
-    for name in ("edgeq-gate", "edgeq-close"):
+    # Whoever closes in turn may have a waiter of its own.
+    for name in ("edgeq-close", "edgeq-gate"):
         await asyncio.to_thread(_join_all, name)
     assert is_free(other_process)
     await asyncio.wait_for(begin(), 2)
@@ -304,7 +305,7 @@ def test_the_last_connection_closes_behind_the_gate(
 
 
 def _threads(name: str) -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == name]
+    return [thread for thread in threading.enumerate() if thread.name == name and thread.is_alive()]
 
 
 def _wait_for_a(name: str) -> None:
@@ -346,6 +347,25 @@ def test_what_is_not_a_file_is_refused(url: str) -> None:
     with pytest.raises(BadSetting, match="on a file"):
         edgeq.attach(engine)
     engine.dispose()
+
+
+def test_other_databases_are_refused() -> None:
+    # No driver is needed as long as nothing connects.
+    engine = create_engine("mysql+pymysql://host/app", module=sqlite3)
+    with pytest.raises(BadSetting, match="mysql"):
+        edgeq.attach(engine)
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="folder"):
+        edgeq.attach(create_engine(f"sqlite:///{tmp_path}/missing/app.db"))
+
+
+def test_a_connection_factory_of_the_applications_own_is_refused(file: Path) -> None:
+    engine = create_engine(f"sqlite:///{file}", connect_args={"factory": sqlite3.Connection})
+    edgeq.attach(engine)
+    with pytest.raises(BadSetting, match="factory"):
+        engine.connect()
 
 
 def test_what_is_not_an_engine_is_refused() -> None:
