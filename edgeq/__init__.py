@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 # Imported on first use: a handlers file needs three of these names, and an idle tick none.
 _HOMES = {
     "Context": "edgeq.context",
-    "Enqueued": "edgeq.queue.enqueue",
+    "Enqueued": "edgeq.producing",
     "Fail": "edgeq.core.outcomes",
     "Job": "edgeq.core.jobs",
     "JobStatus": "edgeq.core.jobs",
@@ -22,8 +22,11 @@ _HOMES = {
     "Skip": "edgeq.core.outcomes",
     "Snooze": "edgeq.core.outcomes",
     "SyncContext": "edgeq.context",
+    "SyncQueue": "edgeq.sync_queue",
+    "attach": "edgeq.wiring",
     "content_key": "edgeq.core.ids",
     "handler": "edgeq.declaration",
+    "link": "edgeq.queue.flows",
     "process_jobs": "edgeq.entry",
 }
 
@@ -35,8 +38,9 @@ if TYPE_CHECKING:
     from edgeq.core.runs import RunReport
     from edgeq.declaration import handler
     from edgeq.entry import process_jobs
-    from edgeq.queue.enqueue import Enqueued
-    from edgeq.wiring import Queue
+    from edgeq.producing import Enqueued
+    from edgeq.sync_queue import SyncQueue
+    from edgeq.wiring import Queue, attach
 
 __all__ = [
     "Context",
@@ -52,9 +56,12 @@ __all__ = [
     "Skip",
     "Snooze",
     "SyncContext",
+    "SyncQueue",
     "__version__",
+    "attach",
     "content_key",
     "handler",
+    "link",
     "process_jobs",
 ]
 

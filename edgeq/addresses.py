@@ -24,7 +24,7 @@ class Address(msgspec.Struct, frozen=True):
     name: str
 
 
-def address_of(handler: Handler[Any, Any]) -> Address:
+def address_of(handler: Handler[Any, Any, Any]) -> Address:
     """Its address, or HandlerProblem if a child process could not find it there."""
     function = handler.function
     address = Address(function.__module__, function.__qualname__)
@@ -42,7 +42,7 @@ def address_of(handler: Handler[Any, Any]) -> Address:
     return address
 
 
-def name_of_module(module: ModuleType, handlers: Iterable[Handler[Any, Any]]) -> str:
+def name_of_module(module: ModuleType, handlers: Iterable[Handler[Any, Any, Any]]) -> str:
     """Its name, or HandlerProblem if a child process needs it and could not import it."""
     name = module.__name__
     needy = next((each for each in handlers if each.executor == "process"), None)
@@ -54,6 +54,6 @@ def name_of_module(module: ModuleType, handlers: Iterable[Handler[Any, Any]]) ->
     return name
 
 
-def handlers_at(addresses: Iterable[Address]) -> list[Handler[Any, Any]]:
+def handlers_at(addresses: Iterable[Address]) -> list[Handler[Any, Any, Any]]:
     """In the child: the handlers that the parent meant."""
     return [attrgetter(each.name)(importlib.import_module(each.module)) for each in addresses]

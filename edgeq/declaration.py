@@ -7,7 +7,17 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import UnionType
-from typing import Any, Generic, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -17,7 +27,9 @@ from edgeq.core.job_types import GENERAL_LANE, TypePolicy
 from edgeq.core.outcomes import Skip
 from edgeq.core.times import parse_duration_ms
 from edgeq.errors import EdgeqError, HandlerProblem
+from edgeq.producing import Producing
 
+C = TypeVar("C")
 P = ParamSpec("P")
 R = TypeVar("R")
 Seconds = float | timedelta
@@ -25,18 +37,19 @@ Upgrade = Callable[[int, dict[str, Any]], dict[str, Any]]
 Guard = Callable[[dict[str, Any]], str | None]
 
 
-class Handler(Generic[P, R]):
+class Handler(Producing[P], Generic[C, P, R]):
     """A decorated function. It stays callable as it was; edgeq calls it for its job type."""
 
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[Concatenate[C, P], R],
         policy: TypePolicy,
         *,
         errors: Mapping[type[Exception], ErrorClass],
         upgrade: Upgrade | None,
         guard: Guard | None,
     ) -> None:
+        super().__init__()
         functools.update_wrapper(self, function)
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
@@ -47,8 +60,8 @@ class Handler(Generic[P, R]):
         self.guard = guard
         self.where = f"{function.__module__}.{function.__qualname__}"
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*args, **kwargs)
+    def __call__(self, context: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(context, *args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<handler {self.name!r}: {self.where}>"
@@ -112,13 +125,13 @@ def handler(
     version: int = 1,
     upgrade: Upgrade | None = None,
     guard: Guard | None = None,
-) -> Callable[[Callable[P, R]], Handler[P, R]]:
+) -> Callable[[Callable[Concatenate[C, P], R]], Handler[C, P, R]]:
     """Declare a function as the handler of a job type; durations in seconds.
 
     What is not given follows the defaults of the type. An operator's changes win over both.
     """
 
-    def declare(function: Callable[P, R]) -> Handler[P, R]:
+    def declare(function: Callable[Concatenate[C, P], R]) -> Handler[C, P, R]:
         where = f"{function.__module__}.{function.__qualname__}"
         given: dict[str, Any] = {
             "timeout_ms": _milliseconds(timeout),

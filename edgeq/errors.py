@@ -33,7 +33,7 @@ EdgeqError
     ├── StoreFrozen         an operator has stopped all writes
     ├── StoreMoved          the queue lives elsewhere now
     ├── StoreClosed         this queue was closed
-    ├── WriterHeld          the queue was called from inside its own transaction
+    ├── WriterHeld          the caller is inside a transaction that it would wait for
     ├── NewerSchema         the database belongs to a newer edgeq
     └── MigrationFailed     the schema could not be brought up to date; nothing was changed
 """

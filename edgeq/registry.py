@@ -19,7 +19,7 @@ from edgeq.declaration import Handler
 from edgeq.errors import HandlerProblem
 from edgeq.handler_files import fingerprint_of
 
-AnyHandler = Handler[Any, Any]
+AnyHandler = Handler[Any, ..., Any]
 HandlerSource = str | Path | ModuleType | Iterable[AnyHandler] | None
 # Called with the context and the error of an attempt that failed; may be a coroutine function.
 OnError = Callable[[Any, BaseException], Any]

@@ -7,6 +7,7 @@ import random
 import secrets
 import time
 from collections.abc import Sequence
+from typing import TypeVar
 
 from edgeq.errors import BadSetting
 from edgeq.events import Observer
@@ -16,6 +17,8 @@ from edgeq.queue import JobQueue
 from edgeq.registry import HandlerSource, load
 from edgeq.settings import Settings, from_environment
 from edgeq.store.sqlite import SqliteStore
+
+AnyEngine = TypeVar("AnyEngine")
 
 
 class SystemClock:
@@ -77,3 +80,17 @@ def open_store(url: str, clock: Clock, settings: Settings) -> Store:
     if url.startswith(("postgresql://", "postgres://")):
         raise BadSetting("This edgeq has no PostgreSQL store yet. Use sqlite:///edgeq.db.")
     return SqliteStore(url, clock, durable=settings.is_durable, patience=settings.busy_timeout)
+
+
+def attach(engine: AnyEngine, *, settings: Settings | None = None) -> AnyEngine:
+    """Prepare an SQLAlchemy engine, sync or async, to share the queue's file.
+
+    Call it right after `create_engine`. Every transaction of the engine is then a write
+    transaction that waits its turn with the queue's own, and `enqueue(..., connection=...)`
+    can join it. Answers with the same engine.
+    """
+    # Imported on first use: a queue works without it.
+    from edgeq.store import attach as attaching
+
+    settings = from_environment(os.environ) if settings is None else settings
+    return attaching.attach(engine, patience=settings.busy_timeout, durable=settings.is_durable)

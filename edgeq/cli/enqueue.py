@@ -17,7 +17,7 @@ from edgeq.documents import Document, error_document
 from edgeq.errors import WaitTimeout
 
 if TYPE_CHECKING:
-    from edgeq.queue.enqueue import Enqueued
+    from edgeq.producing import Enqueued
     from edgeq.wiring import Queue
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import AbstractContextManager, nullcontext
 
 from edgeq.core.json_text import canonical
 from edgeq.errors import BadSetting
@@ -11,6 +12,7 @@ from edgeq.errors import BadSetting
 _LAST_MS = 2**48 - 1
 _HALF = 2**73 - 1
 _TREMBLE_MS = 1_000
+_ALONE = nullcontext()
 _JOB_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
@@ -29,23 +31,29 @@ def uuid7(now_ms: int, random_bits: int) -> str:
 
 
 class IdSequence:
-    """Ids of one process, each greater than the one before, also within a millisecond."""
+    """Ids of one process, each greater than the one before, also within a millisecond.
 
-    __slots__ = ("_bits", "ms")
+    `lock` keeps threads apart that share it.
+    """
 
-    def __init__(self) -> None:
-        self.ms = -1
+    __slots__ = ("_bits", "_lock", "_ms")
+
+    def __init__(self, lock: AbstractContextManager[object] = _ALONE) -> None:
+        self._lock = lock
+        self._ms = -1
         self._bits = 0
 
-    def next(self, now_ms: int, random_bits: int) -> str:
-        """The next id, made at `ms`; a clock that stands or trembles does not undo the order."""
-        if now_ms > self.ms or now_ms < self.ms - _TREMBLE_MS:
-            self.ms = now_ms
-            # The highest bit stays free, so that millions of ids fit into one millisecond.
-            self._bits = random_bits & _HALF
-        else:
-            self._bits += 1 + (random_bits & 0xFFFFFFFF)
-        return uuid7(self.ms, self._bits)
+    def next(self, now_ms: int, random_bits: int) -> tuple[str, int]:
+        """The next id and its time; a clock that stands or trembles does not undo the order."""
+        with self._lock:
+            if now_ms > self._ms or now_ms < self._ms - _TREMBLE_MS:
+                self._ms = now_ms
+                # The highest bit stays free, so that millions of ids fit into one millisecond.
+                self._bits = random_bits & _HALF
+            else:
+                self._bits += 1 + (random_bits & 0xFFFFFFFF)
+            ms, bits = self._ms, self._bits
+        return uuid7(ms, bits), ms
 
 
 def created_ms(job_id: str) -> int:

@@ -49,6 +49,18 @@ class Store(Protocol):
         """The same for a thread without an event loop."""
         ...
 
+    async def write_within(self, connection: object, command: Command[T]) -> T:
+        """Carry a command out within the caller's own transaction on the same database.
+
+        It is durable when that commits, and undone when that is rolled back. What is refused
+        leaves nothing in it.
+        """
+        ...
+
+    def write_within_blocking(self, connection: object, command: Command[T]) -> T:
+        """The same for a connection that blocks, on the thread that uses it."""
+        ...
+
     async def read(self, query: Query[T]) -> T: ...
 
     def keep_locks(self, watch: LockWatch) -> Callable[[], None]:

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from edgeq.codec import plain as to_plain
 from edgeq.core import json_text
 from edgeq.core.ids import is_job_id, request_hash, unique_key
@@ -25,6 +23,7 @@ from edgeq.core.times import parse_duration_ms, parse_time_ms
 from edgeq.errors import BadSetting, GuardRefused, InvalidInput, TypeDisabled
 from edgeq.events import JobMoved
 from edgeq.ports.commands import Duplicate, Inserted, InsertJobs
+from edgeq.producing import Enqueued
 from edgeq.queue.parts import Parts
 from edgeq.queue.type_directory import name_of
 from edgeq.registry import AnyHandler
@@ -38,20 +37,37 @@ JobTypeName = str | AnyHandler
 Moment = datetime | int | str
 
 
-class Enqueued(msgspec.Struct, frozen=True):
-    """The answer to an enqueue; `result` is there when a duplicate had completed."""
-
-    job_id: str
-    status: str
-    duplicate: bool = False
-    result: Any = None
-
-
 class Enqueueing(Parts):
     """The methods that add jobs."""
 
-    async def enqueue(self, job_type: JobTypeName, input: Any = None, **options: Any) -> Enqueued:
+    async def open(self) -> None:
+        """Open the database, create or migrate it if needed, and register the handlers."""
+        await super().open()
+        self._bind_handlers()
+
+    async def close(self) -> None:
+        for each in self._registry.handlers.values():
+            each.queues.remove(self)
+        await super().close()
+
+    def _bind_handlers(self) -> None:
+        """From now on they can be enqueued by themselves, into this queue."""
+        for each in self._registry.handlers.values():
+            each.queues.add(self)
+
+    async def enqueue(
+        self,
+        /,
+        job_type: JobTypeName,
+        input: Any = None,
+        *,
+        connection: object = None,
+        **options: Any,
+    ) -> Enqueued:
         """Store one job; it is durable when this returns.
+
+        With `connection`, a connection or session of SQLAlchemy whose engine went through
+        `edgeq.attach`, the job is part of the caller's transaction, and as durable as that.
 
         Options: priority (1-20, higher first), scheduled_for or delay, idempotency_key,
         on_duplicate ("return" or "replace"), tenant_id, correlation_id, reference_type,
@@ -61,22 +77,38 @@ class Enqueueing(Parts):
         """
         await self._types.freshen(name_of(job_type))
         new = self.prepare(job_type, input, **options)
-        (answer,) = await self._store.write(InsertJobs((new,)))
-        return self._answered(new, answer)
+        (answer,) = await self._stored_as((new,), connection)
+        return answer
 
     async def enqueue_many(
-        self, job_type: JobTypeName, inputs: Iterable[Any], **options: Any
+        self,
+        /,
+        job_type: JobTypeName,
+        inputs: Iterable[Any],
+        *,
+        connection: object = None,
+        **options: Any,
     ) -> list[Enqueued]:
         """Store many jobs of one type. All are checked before any is stored; they are stored
-        in commits of 1,000, each of them whole."""
+        in commits of 1,000, each of them whole, or all within the transaction of `connection`."""
         await self._types.freshen(name_of(job_type))
         new = self._prepare_all(job_type, inputs, options)
+        if connection is not None:
+            # One command: what a later part refuses must take the earlier ones with it.
+            return await self._stored_as(tuple(new), connection)
         answers: list[Enqueued] = []
         for start in range(0, len(new), INSERTED_AT_ONCE):
-            part = tuple(new[start : start + INSERTED_AT_ONCE])
-            stored = await self._store.write(InsertJobs(part))
-            answers += [self._answered(job, each) for job, each in zip(part, stored, strict=True)]
+            answers += await self._stored_as(tuple(new[start : start + INSERTED_AT_ONCE]), None)
         return answers
+
+    async def _stored_as(self, new: tuple[NewJob, ...], connection: object) -> list[Enqueued]:
+        if connection is None:
+            answers = await self._store.write(InsertJobs(new))
+            self._announce_stored(new, answers)
+        else:
+            # Nothing is announced: whether and when these jobs exist is the caller's to decide.
+            answers = await self._store.write_within(connection, InsertJobs(new))
+        return [answered(answer) for answer in answers]
 
     def _prepare_all(
         self, job_type: JobTypeName, inputs: Iterable[Any], options: dict[str, Any]
@@ -137,12 +169,13 @@ class Enqueueing(Parts):
         if on_duplicate not in ("return", "replace"):
             raise InvalidInput.at("on_duplicate", "must be 'return' or 'replace'")
         now = self._store.now()
+        # The id's own time: lists find a range of times as a range of ids.
+        job_id, created_at = self._ids.next(now, self._chance.bits(74))
         has_key = idempotency_key is not None
         return NewJob(
-            id=self._ids.next(now, self._chance.bits(74)),
+            id=job_id,
             type=name,
-            # The id's own time: lists find a range of times as a range of ids.
-            created_at=self._ids.ms,
+            created_at=created_at,
             scheduled_for=_due_at(now, scheduled_for, delay),
             priority=priority,
             input_data=text,
@@ -184,15 +217,22 @@ class Enqueueing(Parts):
             _log.warning("%s: %s", known.policy.name, warning_text)
         return text, plain
 
-    def _answered(self, new: NewJob, answer: Inserted | Duplicate) -> Enqueued:
-        match answer:
-            case Inserted(job_id, status):
-                if self._has_listeners():
-                    self._announce(JobMoved(job_id, new.type, None, status, 1))
-                return Enqueued(job_id, status)
-            case Duplicate(job):
-                result = job.output if job.status is JobStatus.COMPLETED else None
-                return Enqueued(job.id, job.status.value, duplicate=True, result=result)
+    def _announce_stored(
+        self, new: tuple[NewJob, ...], answers: tuple[Inserted | Duplicate, ...]
+    ) -> None:
+        if self._has_listeners():
+            for job, answer in zip(new, answers, strict=True):
+                if isinstance(answer, Inserted):
+                    self._announce(JobMoved(job.id, job.type, None, answer.status, 1))
+
+
+def answered(answer: Inserted | Duplicate) -> Enqueued:
+    match answer:
+        case Inserted(job_id, status):
+            return Enqueued(job_id, status)
+        case Duplicate(job):
+            result = job.output if job.status is JobStatus.COMPLETED else None
+            return Enqueued(job.id, job.status.value, duplicate=True, result=result)
 
 
 def _ids(name: str, ids: Iterable[str]) -> tuple[str, ...]:

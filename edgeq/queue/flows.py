@@ -11,10 +11,10 @@ from edgeq.core.jobs import Job, JobStatus, NewJob
 from edgeq.core.runs import RunLimits
 from edgeq.core.steps import TOTAL, Step, runs_needed
 from edgeq.errors import BatchNotFound, InvalidInput
-from edgeq.ports.commands import InsertJobs
 from edgeq.ports.flow_commands import InsertBatch, NewBatch
 from edgeq.ports.queries import Batch, GetBatch, GetDurations, ListBlockers, ListSteps
-from edgeq.queue.enqueue import Enqueued, JobTypeName, check_texts
+from edgeq.producing import Enqueued
+from edgeq.queue.enqueue import JobTypeName, answered, check_texts
 from edgeq.queue.jobs import refuse_no_id
 from edgeq.queue.type_directory import name_of
 from edgeq.queue.waiting import Waiting
@@ -87,8 +87,7 @@ class Flows(Waiting):
             made.append(self._prepare_link(each, options, made[-1] if made else None))
         if not made:
             raise InvalidInput.at("links", "a chain has at least one job")
-        answers = await self._store.write(InsertJobs(tuple(made)))
-        return [self._answered(new, answer) for new, answer in zip(made, answers, strict=True)]
+        return await self._stored_as(tuple(made), None)
 
     def _prepare_link(self, each: Link, options: dict[str, Any], before: NewJob | None) -> NewJob:
         given = {**options, **each.options}
@@ -118,7 +117,7 @@ class Flows(Waiting):
         """
         check_texts(name=name, tenant_id=tenant_id, correlation_id=correlation_id)
         now = self._store.now()
-        gathered = NewJobs(self._ids.next(now, self._chance.bits(74)))
+        gathered = NewJobs(self._ids.next(now, self._chance.bits(74))[0])
         yield gathered
         if len(gathered.links) > _JOBS_AT_MOST:
             raise InvalidInput.at("jobs", f"a batch has at most {_JOBS_AT_MOST} jobs")
@@ -133,7 +132,8 @@ class Flows(Waiting):
             (last,) = await self._prepare_links([_as_link(callback)], about)
         batch = NewBatch(gathered.id, name, tenant_id, correlation_id, now)
         answers = await self._store.write(InsertBatch(batch, tuple(jobs), last))
-        gathered.jobs = [self._answered(n, a) for n, a in zip(jobs, answers, strict=True)]
+        self._announce_stored(tuple(jobs), answers)
+        gathered.jobs = [answered(each) for each in answers]
 
     async def _prepare_links(self, links: list[Link], about: dict[str, Any]) -> list[NewJob]:
         made = []

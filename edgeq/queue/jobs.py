@@ -79,7 +79,7 @@ class Jobs(Enqueueing):
         return None if job is None or job.result_is_gone(self._store.now()) else job
 
     async def list(
-        self, *, limit: int = PAGE, cursor: str | None = None, **filters: Any
+        self, /, *, limit: int = PAGE, cursor: str | None = None, **filters: Any
     ) -> JobPage:
         """A page of jobs, newest first; `next_cursor` of one page is the `cursor` of the next."""
         query = ListJobs(_filter(filters), page_size(limit), cursor)

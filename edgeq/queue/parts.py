@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 from edgeq.core.ids import IdSequence
@@ -33,7 +34,7 @@ class Parts:
         self._chance = chance
         self._observers = (log_observer, *observers)
         self._worker_name = worker_name
-        self._ids = IdSequence()
+        self._ids = IdSequence(threading.Lock())
         self._types = TypeDirectory(store, registry, clock.elapsed, secrets)
         self._initial_config: dict[str, object] = {}
 

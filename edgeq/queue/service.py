@@ -119,7 +119,7 @@ class JobQueue(Draining):
             announce=self._announce,
             has_listeners=self._has_listeners,
             prepare_child=self.prepare,
-            new_id=lambda: self._ids.next(self._clock.now(), self._chance.bits(74)),
+            new_id=lambda: self._ids.next(self._clock.now(), self._chance.bits(74))[0],
             worker_name=self._worker_name,
             isolate=isolate,
         )

@@ -37,7 +37,7 @@ class Types(Flows):
             raise UnknownType(name, found)
         return found[name]
 
-    async def create_type(self, name: str, *, actor: str = "library", **fields: Any) -> JobType:
+    async def create_type(self, /, name: str, *, actor: str = "library", **fields: Any) -> JobType:
         """Add a type by hand, before or without its handler."""
         try:
             policy = msgspec.convert({"name": name, "handler_name": name, **fields}, TypePolicy)
@@ -50,6 +50,7 @@ class Types(Flows):
 
     async def change_type(
         self,
+        /,
         name: str,
         *,
         unset: Iterable[str] = (),

@@ -17,7 +17,6 @@ from edgeq.errors import (
     StoreClosed,
     WaitTimeout,
 )
-from edgeq.ports.commands import InsertJobs
 from edgeq.ports.queries import Change
 from edgeq.queue.endings import Endings
 from edgeq.queue.enqueue import JobTypeName
@@ -61,6 +60,7 @@ class Waiting(Jobs):
 
     async def enqueue_and_wait(
         self,
+        /,
         job_type: JobTypeName,
         input: Any = None,
         *,
@@ -78,8 +78,7 @@ class Waiting(Jobs):
         # Before it is stored: a worker may be done with it before this hears that it is.
         ended = endings.expect(new.id)
         try:
-            (answer,) = await self._store.write(InsertJobs((new,)))
-            enqueued = self._answered(new, answer)
+            (enqueued,) = await self._stored_as((new,), None)
             if not enqueued.duplicate:
                 return await self._result_of(await _within(ended, new.id, timeout))
         finally:

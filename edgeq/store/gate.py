@@ -5,17 +5,23 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgeq.errors import StoreBusy, StoreReadOnly, StoreUnavailable
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 PATIENCE_SECONDS = 30.0
 
 
 def gate_of(database: Path) -> Path:
-    return database.with_name(database.name + ".gate")
+    # SQLite follows symbolic links to the real file, and so does its gate: one file, one gate.
+    real = database.resolve()
+    return real.with_name(real.name + ".gate")
 
 
 def held_by(database: Path, patience: float) -> str | None:
@@ -29,7 +35,9 @@ def held_by(database: Path, patience: float) -> str | None:
     except FileNotFoundError:
         return None
     try:
-        if not _Waiter(descriptor).wait(patience):
+        got_it = threading.Event()
+        waiter = _Waiter(descriptor, got_it.set)
+        if not got_it.wait(patience) and waiter.give_up():
             return _pid_in(descriptor)
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
@@ -47,8 +55,11 @@ class Gate:
 
     def __init__(self, database: Path) -> None:
         self.path = gate_of(database)
+        self._descriptor = self._open()
+
+    def _open(self) -> int:
         try:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except PermissionError as denied:
             raise StoreReadOnly(
                 f"{self.path} cannot be written: edgeq needs write access to the folder of its "
@@ -62,19 +73,70 @@ class Gate:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         self._sign()
 
-    def acquire_within(self, seconds: float) -> None:
-        """Wait in turn, but not for ever; StoreBusy names who holds it."""
+    def acquire_at_once(self) -> bool:
+        """Go through if nobody is inside; False otherwise."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            # flock has no time limit, and asking again and again would lose to those who wait.
-            waiter = _Waiter(self._descriptor)
-            if not waiter.wait(seconds):
-                raise StoreBusy(
-                    f"The database was held for more than {seconds:g} s by process "
-                    f"{self.holder()}. If that process is stopped or hangs, end it."
-                ) from None
+            return False
         self._sign()
+        return True
+
+    def acquire_within(self, seconds: float) -> None:
+        """Wait in turn, but not for ever; StoreBusy names who holds it."""
+        if self.acquire_at_once():
+            return
+        got_it = threading.Event()
+        waiter = _Waiter(self._descriptor, got_it.set)
+        try:
+            if got_it.wait(seconds) or not waiter.give_up():
+                self._sign()
+                return
+        except BaseException:  # a signal's handler may raise anything here
+            self._leave_waiter(waiter)
+            raise
+        self._go_on_elsewhere()
+        raise self._busy(seconds)
+
+    async def acquire_beside_loop(self, seconds: float) -> None:
+        """The same for an event loop; cancelled, it lets go of what still comes."""
+        if self.acquire_at_once():
+            return
+        # Imported on first use: an idle tick needs the gate, but no event loop.
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        got_it = asyncio.Event()
+        waiter = _Waiter(self._descriptor, lambda: _tell(loop, got_it.set))
+        try:
+            async with asyncio.timeout(seconds):
+                await got_it.wait()
+        except TimeoutError:
+            if waiter.give_up():
+                self._go_on_elsewhere()
+                raise self._busy(seconds) from None
+        except BaseException:
+            self._leave_waiter(waiter)
+            raise
+        self._sign()
+
+    def _leave_waiter(self, waiter: _Waiter) -> None:
+        if waiter.give_up():
+            self._go_on_elsewhere()
+        else:
+            self.release()
+
+    def _go_on_elsewhere(self) -> None:
+        """The abandoned waiter still stands in line, and opens this lock when its turn comes:
+        a lock that was taken by the same descriptor would be opened with it."""
+        os.close(self._descriptor)
+        self._descriptor = self._open()
+
+    def _busy(self, seconds: float) -> StoreBusy:
+        return StoreBusy(
+            f"The database was held for more than {seconds:g} s by process {self.holder()}. "
+            "If that process is stopped or hangs, end it."
+        )
 
     def _sign(self) -> None:
         os.pwrite(self._descriptor, b"%-12d" % os.getpid(), 0)
@@ -105,22 +167,27 @@ def _pid_in(descriptor: int) -> str:
 class _Waiter:
     """A thread that waits for the lock on behalf of somebody who may give up."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, got_it: Callable[[], None]) -> None:
         # The same lock by another number: it stays valid if the owner closes its own.
         self._descriptor = os.dup(descriptor)
-        self._got_it = threading.Event()
+        self._got_it = got_it
         self._decided = threading.Lock()
         threading.Thread(target=self._live, name="edgeq-gate", daemon=True).start()
 
-    def wait(self, seconds: float) -> bool:
-        """True when the lock is ours; after False it is let go as soon as it comes."""
-        if self._got_it.wait(seconds):
-            return True
-        return not self._decided.acquire(blocking=False)
+    def give_up(self) -> bool:
+        """Whether it still waited: then the lock is let go as soon as it comes; else it is ours."""
+        return self._decided.acquire(blocking=False)
 
     def _live(self) -> None:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        if not self._decided.acquire(blocking=False):
+        if self._decided.acquire(blocking=False):
+            self._got_it()
+        else:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        self._got_it.set()
         os.close(self._descriptor)
+
+
+def _tell(loop: AbstractEventLoop, callback: Callable[[], None]) -> None:
+    # A loop that was closed in the meantime has nobody left who waits.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(callback)

@@ -18,7 +18,8 @@ from edgeq.ports.queries import Query
 from edgeq.ports.store import Listener, LockWatch
 from edgeq.store.beside_loop import in_thread
 from edgeq.store.executors import EXECUTORS
-from edgeq.store.gate import PATIENCE_SECONDS, Gate
+from edgeq.store.gate import PATIENCE_SECONDS, Gate, gate_of
+from edgeq.store.inside import refuse_inside
 from edgeq.store.migrate import bring_up_to_date
 from edgeq.store.sqlite_file import MEMORY, connect, create_if_missing, path_of
 from edgeq.store.sqlite_session import SqliteSession
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from edgeq.store.watcher import Watcher
 
 T = TypeVar("T")
+_JOIN = "Pass its connection or session to enqueue() as connection=, or end it first."
+_OPEN_BEFORE = "Open the queue before it begins, when the program starts."
 
 
 class SqliteStore:
@@ -58,6 +61,7 @@ class SqliteStore:
         return self._clock.now()
 
     async def open(self) -> None:
+        refuse_inside(gate_of(self.path), _OPEN_BEFORE)
         await in_thread(self.open_blocking, if_abandoned=self.close_blocking)
 
     def open_blocking(self) -> None:
@@ -99,10 +103,27 @@ class SqliteStore:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     async def write(self, command: Command[T]) -> T:
-        return await self._open_writer().write(command)
+        writer, gate = self._open_writer()
+        refuse_inside(gate.path, _JOIN)
+        return await writer.write(command)
 
     def write_blocking(self, command: Command[T], timeout: float | None = None) -> T:
-        return self._open_writer().write_blocking(command, timeout)
+        writer, gate = self._open_writer()
+        refuse_inside(gate.path, _JOIN)
+        return writer.write_blocking(command, timeout)
+
+    async def write_within(self, connection: object, command: Command[T]) -> T:
+        # Imported on first use: whoever has a connection of SQLAlchemy has paid for it already.
+        from edgeq.store import joined
+
+        _, gate = self._open_writer()
+        return await joined.write_within(connection, gate, command, self.now())
+
+    def write_within_blocking(self, connection: object, command: Command[T]) -> T:
+        from edgeq.store import joined
+
+        _, gate = self._open_writer()
+        return joined.write_within_blocking(connection, gate, command, self.now())
 
     async def read(self, query: Query[T]) -> T:
         self._open_writer()
@@ -114,7 +135,8 @@ class SqliteStore:
         return await self._readers.read(query)
 
     def keep_locks(self, watch: LockWatch) -> Callable[[], None]:
-        return self._open_writer().watches.add(watch)
+        writer, _ = self._open_writer()
+        return writer.watches.add(watch)
 
     async def watch(self, listener: Listener) -> Callable[[], None]:
         self._open_writer()
@@ -144,7 +166,7 @@ class SqliteStore:
             gate.close()
             raise
 
-    def _open_writer(self) -> Writer:
-        if self._writer is None:
+    def _open_writer(self) -> tuple[Writer, Gate]:
+        if self._writer is None or self._gate is None:
             raise StoreClosed("This queue is not open. Use `async with Queue(...) as queue:`.")
-        return self._writer
+        return self._writer, self._gate

@@ -17,6 +17,7 @@ from edgeq.errors import (
     StoreCorrupt,
     StoreError,
     StoreFull,
+    StoreMoved,
     StoreReadOnly,
     StoreUnavailable,
 )
@@ -96,6 +97,22 @@ def connect_for_reading(path: Path) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+def inode_of(path: Path) -> int | None:
+    try:
+        return os.stat(path).st_ino  # noqa: PTH116 - one call, no Path in the hot path
+    except FileNotFoundError:
+        return None
+
+
+def refuse_replaced(path: Path, inode: int | None) -> None:
+    """Raises StoreMoved when a path no longer leads to the file that was opened there."""
+    if inode_of(path) != inode:
+        raise StoreMoved(
+            f"{path} was deleted or replaced while it was in use. Writing on would lose "
+            "jobs in the old file: restart this process, and stop edgeq before moving files."
+        )
 
 
 def _pragmas(*, durable: bool) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,7 +70,7 @@ class SqliteReaders:
         """Through the gate: the last connection to a file checkpoints when it closes."""
         gate = Gate(self._path)
         try:
-            await asyncio.to_thread(gate.acquire_within, CLOSING_SECONDS)
+            await gate.acquire_beside_loop(CLOSING_SECONDS)
             await self._engine.dispose()
         except StoreBusy:
             await self._engine.dispose(close=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,11 +14,12 @@ from sqlalchemy.sql.expression import Executable
 from edgeq.errors import NewerSchema, StoreBusy, StoreFrozen, StoreMoved
 from edgeq.ports.queries import Change
 from edgeq.store import system_sql, types_sql
-from edgeq.store.gate import Gate
+from edgeq.store.gate import Gate, gate_of
+from edgeq.store.inside import Stay, remember
 from edgeq.store.lending import Lender
 from edgeq.store.prepared import Parameters, PlainSqlite, Prepared
 from edgeq.store.session import Row, TypeBook
-from edgeq.store.sqlite_file import in_our_words, translated
+from edgeq.store.sqlite_file import in_our_words, inode_of, refuse_replaced, translated
 from edgeq.store.tables import GuardMode
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class SqliteSession:
         self._path = path
         self._gate = gate
         self._now = now
-        self._inode = os.stat(path).st_ino  # noqa: PTH116 - one call, no Path in the hot path
+        self._inode = inode_of(path)
         self._view = SqliteTransaction(connection, path)
         self._data_version = self._read_data_version()
         self._commits = 0
@@ -61,7 +61,7 @@ class SqliteSession:
         self._gate.acquire()
         self._holds_gate = True
         try:
-            self._refuse_replaced_file()
+            refuse_replaced(self._path, self._inode)
             with in_our_words(self._path):
                 self._begin_immediate()
             self._view.start(self._now())
@@ -99,10 +99,14 @@ class SqliteSession:
 
     def close(self) -> None:
         # The last connection to close checkpoints, and every checkpoint goes through the gate.
-        # If that is held for too long, the connection is left to the end of the process, which
-        # closes it without one.
-        with contextlib.suppress(StoreBusy), self._gate.held(CLOSING_SECONDS):
-            self._connection.close()
+        try:
+            with self._gate.held(CLOSING_SECONDS):
+                self._connection.close()
+        except StoreBusy:
+            # Imported on first use: it hardly ever is.
+            from edgeq.store.left_open import leave_open
+
+            leave_open(self._connection)
         self._gate.close()
 
     def _leave(self) -> None:
@@ -121,17 +125,6 @@ class SqliteSession:
                     raise
             else:
                 return
-
-    def _refuse_replaced_file(self) -> None:
-        try:
-            inode = os.stat(self._path).st_ino  # noqa: PTH116
-        except FileNotFoundError:
-            inode = None
-        if inode != self._inode:
-            raise StoreMoved(
-                f"{self._path} was deleted or replaced while it was in use. Writing on would lose "
-                "jobs in the old file: restart this process, and stop edgeq before moving files."
-            )
 
     def _read_data_version(self) -> int:
         with in_our_words(self._path):
@@ -231,7 +224,13 @@ class SqliteTransaction:
     def lend(self, work: Callable[[Any], T]) -> T:
         if self._lender is None:
             self._lender = Lender(self._connection)
-        return self._lender.lend(work)
+        # Whoever uses a queue on this file from inside would wait for itself, and is told.
+        stay = Stay(gate_of(self._path))
+        remember(stay)
+        try:
+            return self._lender.lend(work)
+        finally:
+            stay.is_over = True
 
     def write_feed(self) -> None:
         if self._changes:

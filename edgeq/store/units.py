@@ -85,7 +85,13 @@ class BlockingUnit(Unit[T]):
         self._answered.set()
 
     def wait(self, timeout: float, too_late: Callable[[], BaseException]) -> T:
-        if not self._answered.wait(timeout) and self.take():
+        try:
+            came = self._answered.wait(timeout)
+        except BaseException:  # Ctrl-C, for one: what has not begun never happens
+            if not self.take():
+                self._answered.wait()
+            raise
+        if not came and self.take():
             raise too_late()
         self._answered.wait()
         if self.error is not None:

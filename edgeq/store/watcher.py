@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -18,7 +17,12 @@ from edgeq.ports.queries import Changes, GetChanges
 from edgeq.ports.store import Listener
 from edgeq.store.reads import get_changes
 from edgeq.store.session import Row
-from edgeq.store.sqlite_file import connect_for_reading, in_our_words
+from edgeq.store.sqlite_file import (
+    connect_for_reading,
+    in_our_words,
+    inode_of,
+    refuse_replaced,
+)
 from edgeq.store.sqlite_session import prepare
 
 # A look costs ten microseconds. Requests come in bursts, and each waits for two looks.
@@ -40,7 +44,7 @@ class Watcher:
         self._listeners: tuple[Listener, ...] = ()
         self._changing = threading.Lock()
         self._ends = threading.Event()
-        self._inode = os.stat(path).st_ino  # noqa: PTH116 - compared at every look but a few
+        self._inode = inode_of(path)
         self._connection = connect_for_reading(path)
         self._version = -1
         self._position = self._newest()
@@ -71,7 +75,7 @@ class Watcher:
                 looks += 1
                 try:
                     if looks % _LOOKS_BETWEEN_STATS == 0:
-                        self._refuse_replaced_file()
+                        refuse_replaced(self._path, self._inode)
                     self._look()
                 except StoreError as failure:
                     self._tell(failure)
@@ -115,16 +119,6 @@ class Watcher:
                 listener(news)
             except Exception:  # one listener's fault is not the others' loss
                 _log.exception("a listener of the change feed failed")
-
-    def _refuse_replaced_file(self) -> None:
-        inode = None
-        with contextlib.suppress(FileNotFoundError):
-            inode = os.stat(self._path).st_ino  # noqa: PTH116
-        if inode != self._inode:
-            raise StoreMoved(
-                f"{self._path} was deleted or replaced while it was in use. Restart this process, "
-                "and stop edgeq before moving files."
-            )
 
     def _mend(self, failure: StoreError) -> None:
         """Open a new connection instead of one that failed, however long that takes."""

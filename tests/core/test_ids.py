@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import AbstractContextManager
 
 import pytest
 from hypothesis import given
@@ -127,13 +128,30 @@ def test_ids_of_one_process_follow_each_other_even_when_the_clock_trembles(
     steps: list[tuple[int, int]],
 ) -> None:
     sequence = IdSequence()
-    ids = [sequence.next(1_000_000 + offset, bits) for offset, bits in steps]
+    made = [sequence.next(1_000_000 + offset, bits) for offset, bits in steps]
+    ids = [job_id for job_id, _ in made]
     assert ids == sorted(ids)
     assert len(set(ids)) == len(ids)
-    assert created_ms(ids[-1]) == sequence.ms
+    assert [created_ms(job_id) for job_id in ids] == [ms for _, ms in made]
 
 
 def test_a_clock_that_was_set_back_is_believed() -> None:
     sequence = IdSequence()
     sequence.next(10_000_000, 5)
-    assert created_ms(sequence.next(1_000_000, 5)) == 1_000_000
+    assert created_ms(sequence.next(1_000_000, 5)[0]) == 1_000_000
+
+
+def test_ids_are_made_one_at_a_time_by_threads_that_share_them() -> None:
+    taken: list[str] = []
+
+    class Lock(AbstractContextManager[None]):
+        def __enter__(self) -> None:
+            taken.append("in")
+
+        def __exit__(self, *_: object) -> None:
+            taken.append("out")
+
+    sequence = IdSequence(Lock())
+    sequence.next(1, 1)
+    sequence.next(1, 1)
+    assert taken == ["in", "out", "in", "out"]
