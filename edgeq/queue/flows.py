@@ -74,7 +74,7 @@ class Flows(Waiting):
         return runs_needed(total, done_ms=done_ms, budget=float(str(budget)))
 
     async def chain(
-        self, links: Iterable[Link | tuple[JobTypeName, Any]], **options: Any
+        self, /, links: Iterable[Link | tuple[JobTypeName, Any]], **options: Any
     ) -> list[Enqueued]:
         """Enqueue jobs that run one after the other; the first runs now, the others are blocked.
 
