@@ -9,16 +9,15 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from edgeq.attempt import Attempt
-from edgeq.baton import Baton
+from edgeq.baton import Baton, wait_for
 from edgeq.core.jobs import ClaimedJob, LogLevel
 from edgeq.errors import InvalidInput
 from edgeq.step_book import StepBook
 from edgeq.threads import HandlerThreads
 
-P = ParamSpec("P")
 T = TypeVar("T")
 _CENTURY_SECONDS = 100 * 366 * 86_400.0
 
@@ -176,16 +175,16 @@ class Context(_Base):
     async def transaction(
         self,
         name: str,
-        function: Callable[Concatenate[Any, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
+        function: Callable[..., T],
+        *args: Any,
+        key: str | int | None = None,
+        **kwargs: Any,
     ) -> T:
         """A step that writes to the queue's own database: both are committed, or neither is.
 
         `function` is a plain function that is given a SQLAlchemy connection, runs on the writer's
-        thread, and may take five seconds. In a loop, `key=` tells the turns apart.
+        thread, and may take five seconds. In a loop, give each turn a key.
         """
-        key = kwargs.pop("key", None)
 
         def do(connection: Any) -> T:
             return function(connection, *args, **kwargs)
@@ -247,16 +246,16 @@ class SyncContext(_Base):
     def transaction(
         self,
         name: str,
-        function: Callable[Concatenate[Any, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
+        function: Callable[..., T],
+        *args: Any,
+        key: str | int | None = None,
+        **kwargs: Any,
     ) -> T:
         """A step that writes to the queue's own database: both are committed, or neither is.
 
         `function` is given a SQLAlchemy connection, runs on the writer's thread, and may take
-        five seconds. In a loop, `key=` tells the turns apart.
+        five seconds. In a loop, give each turn a key.
         """
-        key = kwargs.pop("key", None)
 
         def do(connection: Any) -> T:
             return function(connection, *args, **kwargs)
@@ -268,7 +267,7 @@ class SyncContext(_Base):
         self._on_loop(self._book.sleep(_seconds(seconds)))
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return wait_for(work, self._loop)  # type: ignore[no-any-return]
 
 
 def _seconds(duration: float | timedelta) -> float:

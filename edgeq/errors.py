@@ -289,7 +289,7 @@ class WriterHeld(StoreError):
 class TransactionFailed(EdgeqError):
     code = "transaction_failed"
 
-    def __init__(self, cause: Exception) -> None:
+    def __init__(self, cause: BaseException) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}")
         self.cause = cause
 

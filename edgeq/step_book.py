@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from edgeq.attempt import Attempt, Sleeping, Stopping, StopReason
 from edgeq.codec import Codec, encode_output
 from edgeq.core.redaction import safe_message
-from edgeq.core.steps import FIRST_PART, Step, StepId, StepKind, step_id
+from edgeq.core.steps import FIRST_PART, SLEEP, Step, StepId, StepKind, step_id
 from edgeq.errors import EdgeqError, InvalidInput, StepRefused, TransactionFailed
 from edgeq.ports.flow_commands import NewStep
 
@@ -30,47 +30,47 @@ class StepBook:
 
     async def step(self, name: str, key: object, function: Callable[..., Any], do: Produce) -> Any:
         """The kept result, or that of doing it now."""
-        where = self._next(name, key)
+        where = self._next(step_id(self._attempt.job.id, name, key))
         codec = _codec_of(function)
         done = (await self._steps()).get(where)
         if done is not None:
-            return codec.read(done.result or "null")
+            return self._read(where, codec, done.result)
         began = self._begin(where)
         try:
-            text = self._encoded(where, codec, await do())
+            text, value = self._encoded(where, codec, await do())
         except BaseException:
             self._took(where, began)
             raise
         took = self._took(where, began)
         await self._record(where, StepKind.STEP, text, round(took * 1000))
-        return codec.read(text)
+        return value
 
     async def transaction(
         self, name: str, key: object, function: Callable[..., Any], do: Callable[[Any], Any]
     ) -> Any:
         """The same for what happens inside the commit that keeps it."""
-        where = self._next(name, key)
+        where = self._next(step_id(self._attempt.job.id, name, key))
         codec = _codec_of(function)
         done = (await self._steps()).get(where)
         if done is not None:
-            return codec.read(done.result or "null")
+            return self._read(where, codec, done.result)
         began = self._begin(where)
         step = self._new(where, StepKind.TRANSACTION)
         try:
             text = await self._ledger.transact(
-                step, lambda connection: self._encoded(where, codec, do(connection))
+                step, lambda connection: self._encoded(where, codec, do(connection))[0]
             )
         except TransactionFailed as failed:
-            self._took(where, began)
             raise failed.cause from failed
-        self._took(where, began)
+        finally:
+            self._took(where, began)
         self._has_worked = True
         return codec.read(text)
 
     async def sleep(self, seconds: float) -> None:
         """Go on if the time has come; else put the job back until then."""
         self._sleeps += 1
-        where = self._next("sleep", self._sleeps)
+        where = self._next((SLEEP, str(self._sleeps)))
         done = (await self._steps()).get(where)
         now = self._ledger.now()
         if done is None:
@@ -89,12 +89,13 @@ class StepBook:
             self._attempt.worked_before_ms = sum(step.duration_ms for step in steps)
         return self._done
 
-    def _next(self, name: str, key: object) -> StepId:
+    def _next(self, where: StepId) -> StepId:
         self._attempt.check()
-        where = step_id(self._attempt.job.id, name, key)
         if where in self._asked_for:
             raise StepRefused(
-                self._attempt.job.id, name, "it was asked for before: in a loop, give each a key"
+                self._attempt.job.id,
+                where[0],
+                "it was asked for before: in a loop, give each a key",
             )
         self._asked_for.add(where)
         return where
@@ -119,10 +120,23 @@ class StepBook:
             self._ledger.took(job.type, FIRST_PART, now - self._attempt.started)
         return now - began
 
-    def _encoded(self, where: StepId, codec: Codec, value: Any) -> str:
+    def _read(self, where: StepId, codec: Codec, result: str | None) -> Any:
+        try:
+            return codec.read(result or "null")
+        except InvalidInput as wrong:
+            raise StepRefused(
+                self._attempt.job.id,
+                where[0],
+                f"its kept result is not what its function returns by now: {wrong} "
+                "Retry the job from this step on",
+            ) from wrong
+
+    def _encoded(self, where: StepId, codec: Codec, value: Any) -> tuple[str, Any]:
+        """A result as it is kept, and as it is read again: what cannot be must not be kept."""
         attempt = self._attempt
         try:
             text = encode_output(codec, value)
+            again = codec.read(text)
         except InvalidInput as wrong:
             raise StepRefused(attempt.job.id, where[0], f"its result: {wrong}") from wrong
         limit = attempt.handler.policy.output_max_bytes
@@ -134,7 +148,7 @@ class StepBook:
                 f"its result has {size} bytes, more than output_max_bytes ({limit}): store it "
                 "elsewhere and return where",
             )
-        return text
+        return text, again
 
     async def _record(self, where: StepId, kind: StepKind, result: str, duration_ms: int) -> None:
         await self._ledger.record(self._new(where, kind, result, duration_ms))
@@ -161,10 +175,17 @@ class StepBook:
         )
 
 
-@functools.lru_cache(maxsize=1024)
 def _codec_of(function: Callable[..., Any]) -> Codec:
     """How a result is read again: as the function says it returns, if it says so readably."""
     named = inspect.unwrap(function)
+    while isinstance(named, functools.partial):
+        named = inspect.unwrap(named.func)
+    named = getattr(named, "__func__", named)
+    return _codec(named) if inspect.isfunction(named) else _ANYTHING
+
+
+@functools.lru_cache(maxsize=1024)
+def _codec(named: Callable[..., Any]) -> Codec:
     try:
         return Codec(get_type_hints(named).get("return", Any), safe_message(repr(named)))
     except (EdgeqError, NameError, TypeError, AttributeError):

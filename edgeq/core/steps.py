@@ -15,6 +15,8 @@ from edgeq.errors import StepRefused
 WHOLE = ""
 FIRST_PART = "*"
 TOTAL = "="
+# The name under which durable sleeps are kept, numbered as they come.
+SLEEP = "sleep"
 
 _LONGEST_NAME = 100
 _ENOUGH_SAMPLES = 5
@@ -48,7 +50,7 @@ def step_id(job_id: str, name: object, key: object = None) -> StepId:
         raise StepRefused(
             job_id, f"{name!r}", f"a name has 1 to {_LONGEST_NAME} printable characters"
         )
-    if name in (FIRST_PART, TOTAL):
+    if name in (FIRST_PART, TOTAL, SLEEP):
         raise StepRefused(job_id, name, "this name is edgeq's own")
     if key is None:
         return name, ""

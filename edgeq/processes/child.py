@@ -272,5 +272,7 @@ def _sendable(name: str, value: Any) -> Any:
             return value
         case datetime():
             return value.isoformat()
+        case list() | tuple():
+            return [_sendable(name, each) for each in value]
         case _:
             raise InvalidInput.at(name, f"cannot be {value!r}")

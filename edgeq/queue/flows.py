@@ -93,12 +93,14 @@ class Flows(Waiting):
         given = {**options, **each.options}
         if before is None:
             return self.prepare(each.job_type, each.input, **given)
-        follows = {"after": [before.id], "correlation_id": before.correlation_id or before.id}
+        others = given.pop("after", ())
+        after = [before.id, *([others] if isinstance(others, str) else others)]
         takes_output = each.input is None
         return self.prepare(
             each.job_type,
             each.input,
-            **{**follows, **given},
+            **{"correlation_id": before.correlation_id or before.id, **given},
+            after=after,
             input_from=before.id if takes_output else None,
         )
 

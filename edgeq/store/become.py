@@ -70,6 +70,8 @@ def _columns(tx: Transaction, job: Job, settlement: Settlement) -> dict[str, Any
         "claimed_ahead": 0,
         "is_isolated": 0,
     }
+    if job.status is JobStatus.BLOCKED:
+        values["blocked_by"] = 0
     if settlement.status in {JobStatus.COMPLETED, JobStatus.REVIEW_NEEDED}:
         values["output_data"] = settlement.output
     if settlement.status is JobStatus.COMPLETED:

@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, delete, insert, literal_column, select, update
 from edgeq.core.backoff import ErrorClass
 from edgeq.core.jobs import ENDED, Job, JobStatus, NewJob, OnFailure
 from edgeq.core.moves import Settlement
-from edgeq.errors import InvalidInput
+from edgeq.errors import IllegalMove, InvalidInput
 from edgeq.ports.queries import Batch, GetBatch, ListBlockers
 from edgeq.store import jobs_sql
 from edgeq.store.become import become
@@ -82,6 +82,32 @@ def wait_for(tx: Transaction, job_id: str, after: Sequence[str]) -> None:
     tx.change_many(_DEPEND, [{"job_id": job_id, "after_id": each} for each in after])
 
 
+def stop_waiting(tx: Transaction, job_id: str) -> None:
+    tx.change(_FORGET_OWN, for_job=job_id)
+
+
+def input_again(tx: Transaction, job: Job) -> dict[str, Any]:
+    """What a retry changes of a job whose input is another's output: that one comes first."""
+    row = None if job.input_from is None else tx.row(_STATUS, job_id=job.input_from)
+    if job.input_from is None or row is None:
+        return {}
+    status = S(row[0])
+    if status is S.COMPLETED:
+        return {"input_data": output_of(tx, job.input_from)}
+    if status not in ENDED:
+        wait_for(tx, job.id, [job.input_from])
+        return {"status": S.BLOCKED, "blocked_by": 1}
+    if job.on_failure == OnFailure.RUN:
+        return {}
+    raise IllegalMove(
+        job.id,
+        job.status,
+        "retried",
+        f"Its input is the output of job {job.input_from}, which is {status}: retry that one "
+        "first, or give this one an input.",
+    )
+
+
 def output_of(tx: Transaction, job_id: str) -> str | None:
     row = tx.row(_OUTPUT, job_id=job_id)
     return None if row is None else row[0]
@@ -121,7 +147,7 @@ def _count_down(tx: Transaction, job: Job, end: End) -> None:
 
 def fail_with(tx: Transaction, job: Job, end: End) -> End:
     """End a job because one that it waited for did not complete."""
-    tx.change(_FORGET_OWN, for_job=job.id)
+    stop_waiting(tx, job.id)
     after = become(tx, job, _failed_with(job, end), None)
     return End(after.id, after.status, after.batch_id)
 

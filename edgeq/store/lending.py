@@ -7,15 +7,21 @@ import ctypes
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.pool import StaticPool
 
 from edgeq.errors import TransactionFailed, WriterHeld
 
 T = TypeVar("T")
 LENT_SECONDS = 5.0
+_NOT_YOURS = (
+    "This transaction commits with the step that it belongs to. Do not commit it or roll it back: "
+    "return to keep it, raise to undo it, begin_nested() for a part."
+)
 _STEPS_BETWEEN_LOOKS = 10_000
 
 
@@ -31,11 +37,12 @@ class Lender:
         self._is_lent = False
         self._engine: Engine | None = None
 
-    def lend(self, work: Callable[[Connection], T], seconds: float = LENT_SECONDS) -> T:
+    def lend(self, work: Callable[[Connection], T], seconds: float | None = None) -> T:
         """Call it inside the open transaction; whatever it raises undoes the transaction."""
+        seconds = LENT_SECONDS if seconds is None else seconds
         with self._dressed().connect() as connection:
             try:
-                with _stopped_after(seconds, self._connection):
+                with _kept_open(self._connection), _stopped_after(seconds, self._connection):
                     self._is_lent = True
                     return work(connection)
             except TookTooLong:
@@ -45,7 +52,9 @@ class Lender:
                         "was stopped; nothing of it was stored. Do slow work outside of it."
                     )
                 ) from None
-            except Exception as failure:
+            except BaseException as failure:
+                # Also what is no Exception, such as a checkpoint's: it is the handler's, and must
+                # not end the thread of all writers.
                 raise TransactionFailed(failure) from failure
             finally:
                 self._is_lent = False
@@ -53,24 +62,87 @@ class Lender:
     def _dressed(self) -> Engine:
         if self._engine is None:
             engine = create_engine(
-                "sqlite://",
+                f"{_NAME}://",
                 creator=lambda: self._connection,
                 poolclass=StaticPool,
                 pool_reset_on_return=None,
                 hide_parameters=True,
             )
-            # The transaction began before the loan and goes on after it.
-            engine.dialect.do_commit = self._end  # type: ignore[method-assign,assignment]
-            engine.dialect.do_rollback = self._end  # type: ignore[method-assign,assignment]
+            assert isinstance(engine.dialect, LentDialect)  # noqa: S101 - registered below
+            engine.dialect.refuse_to_end = self._refuse_to_end
             self._engine = engine
         return self._engine
 
-    def _end(self, _connection: object) -> None:
+    def _refuse_to_end(self) -> None:
         if self._is_lent:
-            raise WriterHeld(
-                "This transaction commits with the step that it belongs to. Do not commit it or "
-                "roll it back: return to keep it, raise to undo it, begin_nested() for a part."
-            )
+            raise WriterHeld(_NOT_YOURS)
+
+
+class LentDialect(SQLiteDialect_pysqlite):
+    """SQLite on a connection that is the writer's, and whose transaction goes on after the loan."""
+
+    driver = "pysqlite"
+    supports_statement_cache = True
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.refuse_to_end: Callable[[], None] = lambda: None
+        self._is_set_up = False
+
+    def on_connect(self) -> Callable[[Any], None]:
+        set_up = super().on_connect()
+
+        def set_up_once(connection: Any) -> None:
+            if not self._is_set_up and set_up is not None:
+                set_up(connection)
+            self._is_set_up = True
+
+        return set_up_once
+
+    def do_commit(self, dbapi_connection: Any) -> None:  # noqa: ARG002
+        self.refuse_to_end()
+
+    def do_rollback(self, dbapi_connection: Any) -> None:  # noqa: ARG002
+        self.refuse_to_end()
+
+    # What stops the code may come in the midst of a call of SQLAlchemy, which then takes the
+    # connection for broken; but it is as good as before.
+    def do_close(self, dbapi_connection: Any) -> None:
+        pass
+
+    def do_terminate(self, dbapi_connection: Any) -> None:
+        pass
+
+
+_NAME = "edgeq_lent"
+registry.register(_NAME, __name__, LentDialect.__name__)
+
+
+@contextlib.contextmanager
+def _kept_open(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let no statement of this block end the transaction, or be one outside of it."""
+
+    was_refused = False
+
+    def allow(action: int, *_: object) -> int:
+        nonlocal was_refused
+        if action == sqlite3.SQLITE_TRANSACTION or not connection.in_transaction:
+            was_refused = True
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+    connection.set_authorizer(allow)
+    try:
+        yield
+    except Exception as failure:
+        if was_refused:
+            raise WriterHeld(_NOT_YOURS) from failure
+        raise
+    finally:
+        connection.set_authorizer(None)
+    if not connection.in_transaction:
+        # Such as by INSERT OR ROLLBACK, whose error the code has swallowed.
+        raise WriterHeld(_NOT_YOURS)
 
 
 @contextlib.contextmanager
@@ -102,9 +174,12 @@ def _stopped_after(seconds: float, connection: sqlite3.Connection) -> Iterator[N
             raise TookTooLong from None
         raise
     finally:
-        timer.cancel()
-        connection.set_progress_handler(None, 0)
-        # It may have been sent and not have come yet: nobody else must be hit by it.
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
+        # It may have been sent and not have come yet: nobody else must be hit by it. It comes
+        # once, so what it cuts short here is done the second time.
+        for _ in range(2):
+            with contextlib.suppress(TookTooLong):
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
+                timer.cancel()
+                connection.set_progress_handler(None, 0)
     if is_late:
         raise TookTooLong

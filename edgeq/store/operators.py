@@ -106,8 +106,11 @@ def _mark_cancel(tx: Transaction, job: Job) -> None:
 def retry(tx: Transaction, command: RetryJob) -> Job:
     """Send an ended or held job around again, from its first attempt."""
     job = _in(tx, command.job_id, "retried", S.FAILED, S.CANCELLED, S.REVIEW_NEEDED)
-    values: dict[str, Any] = {"unique_key": _key_to_hold_again(tx, job)}
-    values |= _input_columns(job, command.input)
+    values: dict[str, Any] = {"status": S.PENDING, "unique_key": _key_to_hold_again(tx, job)}
+    if command.input is None:
+        values |= flows.input_again(tx, job)
+    else:
+        values |= _input_columns(job, command.input)
     if command.fresh or command.from_step is not None:
         values["steps"] = forget_steps(tx, job, None if command.fresh else command.from_step)
     _audited(tx, command.actor, "job_retry", job)
@@ -118,7 +121,6 @@ def retry(tx: Transaction, command: RetryJob) -> Job:
         tx,
         job,
         "queued",
-        status=S.PENDING,
         scheduled_for=tx.now,
         retry_count=0,
         losses=0,

@@ -201,6 +201,8 @@ def standing_of(tx: Transaction, job: Job) -> Standing:
 
 def apply(tx: Transaction, job: Job, settlement: Settlement, run_id: str | None) -> Job:
     """Make a job what its settlement says; if that is its end, others may go on."""
+    if job.status is JobStatus.BLOCKED:
+        flows.stop_waiting(tx, job.id)
     after = become(tx, job, settlement, run_id)
     if after.status in ENDED:
         flows.follow(tx, [flows.End(after.id, after.status, after.batch_id)])
