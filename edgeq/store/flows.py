@@ -175,7 +175,7 @@ def _count_in_batch(tx: Transaction, end: End) -> list[End]:
 
 
 def end_if_over(tx: Transaction, batch_id: str) -> None:
-    """A batch without jobs of its own has ended when it begins."""
+    """End a batch that begins with nothing left to wait for."""
     if tx.change(_END_BATCH, for_batch=batch_id, now=tx.now):
         follow(tx, [End(batch_id, S.COMPLETED)])
 

@@ -30,6 +30,9 @@ _BATCH_GIVEN = ("id", "name", "tenant_id", "correlation_id", "created_at")
 _INSERT_BATCH = insert(batches).values(
     {name: bindparam(name) for name in (*_BATCH_GIVEN, "total", "callback_job_id")}
 )
+_SET_TOTAL = (
+    update(batches).where(batches.c.id == bindparam("for_batch")).values(total=bindparam("added"))
+)
 _FREE_KEY = update(jobs).where(jobs.c.seq == bindparam("at_seq")).values(unique_key=null())
 _COUNT_PENDING = select(func.count()).select_from(
     select(jobs.c.seq)
@@ -48,26 +51,31 @@ def insert_jobs(tx: Transaction, command: InsertJobs) -> tuple[Inserted | Duplic
 def insert_batch(tx: Transaction, command: InsertBatch) -> tuple[Inserted | Duplicate, ...]:
     """Add a batch with its jobs; a duplicate belongs to whoever came first, and is not counted."""
     batch, callback = command.batch, command.callback
-    answers = add(tx, command.jobs)
-    added = sum(isinstance(answer, Inserted) for answer in answers)
+    # It is there before its jobs, because some may end as they are stored, behind failed ones.
     tx.change(
         _INSERT_BATCH,
         **{name: getattr(batch, name) for name in _BATCH_GIVEN},
-        total=added,
-        callback_job_id=None if callback is None else callback.id,
+        total=len(command.jobs) + 1,
+        callback_job_id=None if callback is None else _add_callback(tx, callback, batch.id),
     )
-    if callback is not None:
-        _add_callback(tx, callback, batch.id)
-    if added == 0:
-        flows.end_if_over(tx, batch.id)
+    answers = add(tx, command.jobs)
+    added = sum(isinstance(answer, Inserted) for answer in answers)
+    tx.change(_SET_TOTAL, for_batch=batch.id, added=added)
+    flows.end_if_over(tx, batch.id)
     return answers
 
 
-def _add_callback(tx: Transaction, callback: NewJob, batch_id: str) -> None:
+def _add_callback(tx: Transaction, callback: NewJob, batch_id: str) -> str:
+    """Add the job that waits for a batch; answers its id, or that of the one with its key."""
     job_type = _accepting(tx, callback.type)
+    duplicate = _answer_duplicate(tx, callback)
+    if duplicate is not None:
+        return duplicate.job.id
+    _refuse_above_limit(tx, job_type)
     tx.change_many(_INSERT, [_row(callback, job_type, blocked_by=1)])
     flows.wait_for(tx, callback.id, [batch_id])
     tx.tell(Change(callback.id, "blocked", callback.type, callback.tenant_id, "queued", 1, 0))
+    return callback.id
 
 
 def add(tx: Transaction, new_jobs: tuple[NewJob, ...]) -> tuple[Inserted | Duplicate, ...]:

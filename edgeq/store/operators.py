@@ -56,12 +56,13 @@ _HAS_LETTER = (
 
 
 def cancel(tx: Transaction, command: CancelJob) -> str:
+    if command.descendants:
+        # The last first: who waits for a sister is to be cancelled, too, and not to fail with her.
+        for child_id in reversed(_descendants(tx, command.job_id)):
+            cancel(tx, CancelJob(child_id, command.actor))
     row = tx.row(jobs_sql.READ_JOB, job_id=command.job_id)
     if row is None:
         return "not_found"
-    if command.descendants:
-        for child_id in _descendants(tx, command.job_id):
-            cancel(tx, CancelJob(child_id, command.actor))
     job = jobs_sql.job_from(row)
     if job.status in ENDED:
         return "ended"

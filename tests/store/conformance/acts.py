@@ -69,6 +69,7 @@ def ended(
         outcome=outcome,
         unit=unit,
         children=children,
+        batch_id=job.batch_id,
     )
 
 
