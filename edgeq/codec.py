@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args, get_origin
+from typing import Any, get_args, get_origin, is_typeddict
 
 import msgspec
 
@@ -42,9 +42,12 @@ class Codec:
 
     def made(self, value: Any) -> bool:
         """Whether a value is of the annotated class, and so needs no check."""
-        # On Python 3.11 and later `Any` is a class, but no class to be an instance of.
+        # On Python 3.11 and later `Any` is a class, but no class to be an instance of; nor is a
+        # TypedDict.
         is_class = isinstance(self._annotation, type) and self._annotation is not Any
-        return is_class and isinstance(value, self._annotation)
+        return (
+            is_class and not is_typeddict(self._annotation) and isinstance(value, self._annotation)
+        )
 
     def read(self, text: str) -> Any:
         """Stored JSON text as the annotated type, or InvalidInput with path and reason."""

@@ -103,9 +103,9 @@ class StepBook:
     def _begin(self, where: StepId) -> float:
         """Stop before a step that would not end in time, unless nothing was done yet."""
         attempt = self._attempt
-        if self._has_worked and not self._ledger.fits(
-            attempt.job.type, where[0], attempt.remaining()
-        ):
+        # What the run has left: a timeout is the job's own matter, and counts when it is reached.
+        left = attempt.workplace.interrupts_at - attempt.workplace.elapsed()
+        if self._has_worked and not self._ledger.fits(attempt.job.type, where[0], left):
             attempt.workplace.spared.add(attempt.job.seq)
             raise Stopping(StopReason.BUDGET)
         attempt.stage = where[0]

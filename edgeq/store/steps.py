@@ -31,18 +31,28 @@ _GIVEN = ("job_id", "name", "key", "kind", "result", "attempt", "run_id", "durat
 _ADD = insert(steps).values(
     {**{name: bindparam(name) for name in _GIVEN}, "created_at": bindparam("now")}
 )
+# Statistics of a young queue, where one job has most of the steps, would speak for a scan.
+_BY_JOB = "INDEXED BY steps_by_job"
 _READ = (
     select(*(steps.c[name] for name in Step.__struct_fields__))
+    .with_hint(steps, _BY_JOB, "sqlite")
     .where(steps.c.job_id == bindparam("job_id"))
     .order_by(steps.c.seq)
 )
-_FIRST_OF_NAME = select(func.min(steps.c.seq)).where(
-    steps.c.job_id == bindparam("job_id"), steps.c.name == bindparam("name")
+_FIRST_OF_NAME = (
+    select(func.min(steps.c.seq))
+    .with_hint(steps, _BY_JOB, "sqlite")
+    .where(steps.c.job_id == bindparam("job_id"), steps.c.name == bindparam("name"))
 )
 _FORGET = delete(steps).where(
     steps.c.job_id == bindparam("for_job"), steps.c.seq >= bindparam("from_seq")
 )
-_COUNT_LEFT = select(func.count()).where(steps.c.job_id == bindparam("job_id"))
+_COUNT_LEFT = (
+    select(func.count())
+    .select_from(steps)
+    .with_hint(steps, _BY_JOB, "sqlite")
+    .where(steps.c.job_id == bindparam("job_id"))
+)
 
 
 def record_step(tx: Transaction, command: RecordStep) -> None:

@@ -242,3 +242,45 @@ def hears_sigterm(ctx: SyncContext, input: dict[str, Any]) -> str:
 @handler("quick")
 async def quick(ctx: Context, input: dict[str, Any]) -> None:
     return None
+
+
+@handler("stepwise", executor="process", retry_delay=0)
+def stepwise(ctx: SyncContext, input: dict[str, Any]) -> list[int]:
+    """Two steps, with what is asked for in between."""
+    first = ctx.step("first", _counted, "first")
+    match input.get("then"):
+        case "fail" if ctx.attempt == 1:
+            raise RuntimeError("between the steps")
+        case "sleep":
+            ctx.sleep(timedelta(minutes=5))
+        case "transaction":
+            ctx.transaction("pay", print)
+        case "unserializable":
+            ctx.step("bad", object)
+        case "wait":
+            told("waiting")
+            while not Path("go on").exists():
+                time.sleep(0.01)
+        case _:
+            pass
+    return [first, *(ctx.step("more", _counted, f"more {n}", key=n) for n in range(2))]
+
+
+@handler("stepwise_async", executor="process", retry_delay=0)
+async def stepwise_async(ctx: Context, input: dict[str, Any]) -> list[int]:
+    first = await ctx.step("first", _counted, "first")
+    if ctx.attempt == 1:
+        raise RuntimeError("between the steps")
+    children = [await ctx.enqueue("stepwise", {})]
+    children.append(await ctx.enqueue("stepwise", {}, after=children))
+    return [first, await ctx.step("async", _counted_async)]
+
+
+def _counted(name: str) -> int:
+    """How often it was called, and leaves a trace of each."""
+    _append(Path("calls"), name)
+    return len(Path("calls").read_text().splitlines())
+
+
+async def _counted_async() -> int:
+    return _counted("async")

@@ -20,8 +20,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from edgeq.core.job_types import TypePolicy
+from edgeq.core.jobs import NewJob
+from edgeq.core.outcomes import Completed
 from edgeq.errors import MigrationFailed, NewerSchema
-from edgeq.ports.commands import RegisterTypes
+from edgeq.ports.commands import InsertJobs, RegisterTypes
+from edgeq.ports.flow_commands import RecordStep
 from edgeq.ports.queries import ListTypes
 from edgeq.store import idle, migrate
 from edgeq.store.gate import Gate
@@ -30,8 +33,11 @@ from edgeq.store.sqlite_file import APPLICATION_ID, create_if_missing
 from edgeq.store.sqlite_session import SCHEMA_VERSION
 from edgeq.store.tables import metadata
 from edgeq.testing import FakeClock
+from tests.store.conformance.acts import claim, end, get
+from tests.store.conformance.test_steps import new_step
 from tests.store.programs import run_together
 
+SECOND = "019b76da-a800-7119-b9fd-ef7c42930b34"
 TYPE = RegisterTypes((TypePolicy(name="noop"),))
 BROKEN_REVISION = """
 import sqlalchemy as sa
@@ -152,6 +158,57 @@ def test_a_new_database_has_the_guard_row_of_this_version(migrated_file: Path) -
         rows = connection.execute("SELECT id, schema_version, mode FROM queue_guard").fetchall()
 
     assert rows == [(1, SCHEMA_VERSION, "open")]
+
+
+def open_with_0001(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a database as the edgeq before steps did."""
+    folder = tmp_path / "older"
+    shutil.copytree(migrate.schema_folder(), folder)
+    for newer in folder.glob("versions/000[2-9]*"):
+        newer.unlink()
+    create_if_missing(path)
+    gate = Gate(path)
+    with monkeypatch.context() as older_edgeq:
+        older_edgeq.setattr(migrate, "schema_folder", lambda: folder)
+        older_edgeq.setattr(migrate, "REVISIONS", ("0001",))
+        older_edgeq.setattr(migrate, "HEAD", "0001")
+        migrate.bring_up_to_date(path, gate)
+    gate.close()
+
+
+async def test_a_database_of_the_edgeq_before_steps_goes_on_with_its_jobs(
+    path: Path, tmp_path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_with_0001(path, tmp_path, monkeypatch)
+    job_id = "019b76da-a800-7119-b9fd-ef7c42930b33"
+    with closing(sqlite3.connect(path)) as older:
+        assert "background_job_steps" not in tables_of(path)
+        older.execute(
+            "INSERT INTO background_job_types (id, name, handler_name, created_at, updated_at)"
+            " VALUES (1, 'noop', 'noop', 1, 1)"
+        )
+        older.execute(
+            "INSERT INTO background_jobs (id, job_type_id, status, input_data, scheduled_for,"
+            " created_at, updated_at) VALUES (?, 1, 'pending', '{\"n\":1}', 1, 1, 1)",
+            (job_id,),
+        )
+        older.commit()
+
+    await store.open()
+    await store.write(TYPE)
+    (job,) = (await claim(store)).claimed
+    await store.write(RecordStep(new_step(job)))
+    behind = NewJob(id=SECOND, type="noop", created_at=2, scheduled_for=2, after=(job_id,))
+    await store.write(InsertJobs((behind,)))
+    done = await end(store, job, Completed("1"))
+    second = await get(store, SECOND)
+    await store.close()
+
+    assert (job.id, job.input_data, job.steps) == (job_id, '{"n":1}', 0)
+    assert (done.status, done.steps, second.status) == ("completed", 1, "pending")
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT schema_version FROM queue_guard").fetchall() == [(2,)]
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
 def test_migrating_again_does_nothing(path: Path) -> None:
