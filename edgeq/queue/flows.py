@@ -62,7 +62,10 @@ class Flows(Waiting):
     async def waiting_for(self, job_id: str) -> tuple[str, ...]:
         """The ids of the jobs that a blocked one waits for."""
         refuse_no_id(job_id)
-        return await self._store.read(ListBlockers(job_id))
+        blockers = await self._store.read(ListBlockers(job_id))
+        if not blockers:
+            await self._stored(job_id)
+        return blockers
 
     async def runs_left(self, job: Job) -> int | None:
         """In about how many more runs a job of steps ends; None when nobody can say."""

@@ -346,3 +346,41 @@ def test_an_iterator_ends_with_its_queue(file: Path) -> None:
     queue.close()
     with pytest.raises(StoreClosed):
         next(numbers)
+
+
+def test_chains_and_steps_are_the_same_blocking(file: Path) -> None:
+    @handler("double")
+    def double(ctx: SyncContext, input: dict[str, int]) -> dict[str, int]:
+        return {"n": ctx.step("double", lambda: input["n"] * 2)}
+
+    with SyncQueue(f"sqlite:///{file}", handlers=[double], settings=SETTINGS) as queue:
+        jobs = queue.chain([(double, {"n": 1}), edgeq.link(double), edgeq.link(double)])
+        assert queue.waiting_for(jobs[1].job_id) == (jobs[0].job_id,)
+        report = queue.process_jobs(budget=10)
+        assert report.completed == 3
+        assert queue.result(jobs[-1].job_id) == {"n": 8}
+        (step,) = queue.steps(jobs[0].job_id)
+        assert (step.name, step.result) == ("double", "2")
+        assert queue.runs_left(queue.get(jobs[0].job_id)) is None
+
+
+def test_a_batch_is_a_block(queue: SyncQueue) -> None:
+    with queue.batch("greetings", callback=(greet, {"name": "all"})) as batch:
+        for name in ("Ann", "Bob"):
+            batch.add(greet, {"name": name})
+    assert [job.status for job in batch.jobs] == ["pending", "pending"]
+    queue.process_jobs(budget=10)
+    found = queue.get_batch(batch.id)
+    assert (found.completed, found.total) == (2, 2)
+    assert queue.result(found.callback_job_id or "") == "Hello, all!"
+
+
+def test_a_batch_whose_block_fails_leaves_nothing(queue: SyncQueue) -> None:
+    def begin() -> None:
+        with queue.batch() as batch:
+            batch.add(greet, {"name": "Ann"})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        begin()
+    assert queue.list().items == ()
