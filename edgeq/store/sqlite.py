@@ -104,6 +104,9 @@ class SqliteStore:
     def write_blocking(self, command: Command[T], timeout: float | None = None) -> T:
         return self._open_writer().write_blocking(command, timeout)
 
+    def take_last_words(self) -> None:
+        self._open_writer().take_last_words()
+
     async def read(self, query: Query[T]) -> T:
         self._open_writer()
         if self._readers is None:
