@@ -53,8 +53,17 @@ class SqliteReaders:
         )
         self._engine.sync_engine.dialect.statement_compiler = IndexedByCompiler
         event.listen(self._engine.sync_engine, "connect", _prepare)
+        self._reading: set[asyncio.Task[Any]] = set()
 
     async def read(self, query: Query[T]) -> T:
+        """Reads are short, and go on when their caller is cancelled: a connection whose opening
+        was cancelled would stay open until the garbage collector finds it."""
+        reading = asyncio.get_running_loop().create_task(self._read(query))
+        self._reading.add(reading)
+        reading.add_done_callback(self._reading.discard)
+        return await asyncio.shield(reading)
+
+    async def _read(self, query: Query[T]) -> T:
         answer = ANSWERS[type(query)]
         now = self._clock.now()
         try:
@@ -69,6 +78,8 @@ class SqliteReaders:
 
     async def close(self) -> None:
         """Through the gate: the last connection to a file checkpoints when it closes."""
+        if self._reading:
+            await asyncio.wait(self._reading, timeout=CLOSING_SECONDS)
         gate = Gate(self._path)
         try:
             await asyncio.to_thread(gate.acquire_within, CLOSING_SECONDS)
