@@ -15,13 +15,13 @@ _START_SECONDS = 30.0
 _END_SECONDS = 10.0
 
 
-def cancelled_awaits(seed: int, folder: Path, *, count: int, times: int = 1) -> Finding:
+def cancelled_awaits(seed: int, folder: Path, *, count: int) -> Finding:
     """One process makes calls and cancels them, another one does some of its jobs."""
     with Place(folder) as place:
         worker = place.start_worker("--types", "work", "--types", "quick")
         wait_until(lambda: bool(place.database.runs_of(worker.name)), seconds=_START_SECONDS)
         program = ["tests.torture.cancelling", place.database.url]
-        child = place.start_python([*program, str(seed), str(count), str(times)])
+        child = place.start_python([*program, str(seed), str(count)])
         has_ended = child.wait(_START_SECONDS + _SECONDS_EACH * count)
         deeds = child.report()
         wrong = [f"cancelled {text}" for text in deeds.pop("wrong", ())]

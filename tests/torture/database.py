@@ -132,6 +132,11 @@ class Database:
         found = self._rows("SELECT id FROM worker_runs WHERE worker_name = ?", worker_name)
         return {run_id for (run_id,) in found}
 
+    def open_runs(self, worker_name: str) -> int:
+        """How many runs of this name have no end."""
+        query = "SELECT count(*) FROM worker_runs WHERE worker_name = ? AND ended_at IS NULL"
+        return int(self._rows(query, worker_name)[0][0])
+
     def held_by(self, runs: set[str]) -> list[str]:
         """The jobs that these runs have locked."""
         found = self._rows("SELECT id, locked_by FROM background_jobs WHERE status = 'processing'")
