@@ -110,9 +110,7 @@ class SqliteStore:
 class _Opened:
     """The file from one opening to its closing, with everything that is open for it."""
 
-    def __init__(
-        self, path: Path | None, clock: Clock, *, durable: bool, patience: float
-    ) -> None:
+    def __init__(self, path: Path | None, clock: Clock, *, durable: bool, patience: float) -> None:
         self._temporary: Path | None = None
         if path is None:
             # A private folder instead of SQLite's own memory databases: those lock whole tables

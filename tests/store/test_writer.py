@@ -308,7 +308,7 @@ async def test_an_opening_that_was_cancelled_leaves_the_next_one_alone(
     gate.release()
     gate.close()
     await second
-    while len(own_threads()) > len(threads) + 1:
+    while len(own_threads()) > len(threads) + 1:  # noqa: ASYNC110 - an abandoned end is not told
         await asyncio.sleep(0)
     await store.write(ExtendLocks("nobody", 0))
     await store.close()

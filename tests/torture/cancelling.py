@@ -56,7 +56,7 @@ class Deeds:
 
 @dataclass(frozen=True)
 class Possessions:
-    """Threads and open files of this process; the threads of asyncio itself stay and are its own."""
+    """Threads and open files of this process, but for the threads that asyncio keeps."""
 
     threads: Counter[str]
     files: Counter[str]

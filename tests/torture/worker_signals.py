@@ -83,6 +83,8 @@ def _interrupt(place: Place, chance: Random, moment: str, course: _Course) -> No
             is_ready, delay = lambda _: True, chance.uniform(0, 0.7)
         case "supervised":
             options, is_ready = ["--processes", "2"], lambda child: _children_work(place, child)
+        case _:
+            pass
     if moment != "idle":
         _enqueue(place, chance)
     child = place.start_worker(*options, grace=_GRACE_SECONDS)
