@@ -1,4 +1,4 @@
-"""The promises under torture, in two minutes; `make torture` takes more time and more of everything.
+"""The promises under torture, in short; `make torture` takes more time and more of everything.
 
 A failure names its seed: `python -m tests.torture --small --seed N --scenario NAME` repeats it.
 """
