@@ -44,7 +44,6 @@ class IsolationWard:
         self._left = left
         self._children: set[asyncio.Task[None]] = set()
         self._not_before = 0.0
-        self._held_off_until = 0.0
 
     def __bool__(self) -> bool:
         return bool(self._children)
@@ -55,11 +54,7 @@ class IsolationWard:
         isolate, from_losses = self._around.isolate, self._planner.isolates_from
         if isolate is None or from_losses is None:
             return
-        if not self._planner.last_chance_is_due:
-            # Whoever the last child was too late for has been helped: the next one need not wait.
-            self._held_off_until = 0.0
-            return
-        if now < max(self._not_before, self._held_off_until):
+        if not self._planner.last_chance_is_due or now < self._not_before:
             return
         seconds = min(self._budget_ends - now - CHILD_START_SECONDS, _LONGEST_SECONDS)
         if seconds < CHILD_START_SECONDS or len(self._children) >= self._at_most:
@@ -108,4 +103,4 @@ class IsolationWard:
         self._hold_off()
 
     def _hold_off(self) -> None:
-        self._held_off_until = self._around.clock.elapsed() + _HOLD_OFF_SECONDS
+        self._not_before = self._around.clock.elapsed() + _HOLD_OFF_SECONDS

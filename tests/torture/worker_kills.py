@@ -21,7 +21,7 @@ _LOCK_LIFE_SECONDS = 60.0
 # From the moment a lock has expired to that at which its job is pending again: at once, or, when
 # the moment was set back behind the workers' backs, when they look by themselves.
 _BACK_SECONDS = 1.0
-_BACK_UNHEARD_SECONDS = 2.5
+_BACK_UNHEARD_SECONDS = 5.0
 # Then it waits for a process of its own to start, and for its turn in it. Who is killed meanwhile
 # takes such a process along, so the time is held against the limit only where nobody is.
 _AGAIN_SECONDS = 10.0
@@ -89,6 +89,9 @@ def worker_kills(
             "back_after_real_expiry_seconds": [
                 round(at, 2) for at in back[kills - waits_for_locks :]
             ],
+            "again_after_real_expiry_seconds": _spread(
+                _run_again(place, deaths[kills - waits_for_locks :])
+            ),
             "again_after_expiry_seconds": _spread(again),
             "again_while_others_die_seconds": _spread(stormy),
             "drained_seconds": round(drained, 1),
