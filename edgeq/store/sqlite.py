@@ -45,113 +45,96 @@ class SqliteStore:
         self._clock = clock
         self._durable = durable
         self._patience = patience
+        self._temporary: Path | None = None
         self._is_temporary = url == f"sqlite:///{MEMORY}"
         self.path = Path(MEMORY) if self._is_temporary else path_of(url)
-        self._opened: _Opened | None = None
+        self._readers: SqliteReaders | None = None
+        self._writer: Writer | None = None
+        self._watcher: Watcher | None = None
+        self._starting_watcher = threading.Lock()
 
     def now(self) -> int:
         return self._clock.now()
 
     async def open(self) -> None:
-        opened = self._new()
-        # It is this store's only when it is open: one that was cancelled on the way closes
-        # itself, and may not get in the way of the next.
-        await in_thread(opened.open, if_abandoned=opened.close)
-        self._keep(opened)
+        started: list[Writer] = []
+        # It is this store's when it is open, and not before: an opening that was cancelled ends
+        # by itself, and must not end the next one, which may have begun meanwhile.
+        await in_thread(
+            lambda: started.append(self._start()), if_abandoned=lambda: started[0].close()
+        )
+        self._writer = started[0]
 
     def open_blocking(self) -> None:
-        opened = self._new()
-        opened.open()
-        self._keep(opened)
+        self._writer = self._start()
 
-    def _new(self) -> _Opened:
-        path = None if self._is_temporary else self.path
-        return _Opened(path, self._clock, durable=self._durable, patience=self._patience)
-
-    def _keep(self, opened: _Opened) -> None:
-        self.path = opened.path
-        self._opened = opened
-
-    async def close(self) -> None:
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            # Shielded: a cancelled close must not leave a thread with an open connection behind.
-            await asyncio.shield(opened.close_beside_loop())
-
-    def close_blocking(self) -> None:
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            opened.close()
-
-    async def write(self, command: Command[T]) -> T:
-        return await self._open().writer.write(command)
-
-    def write_blocking(self, command: Command[T], timeout: float | None = None) -> T:
-        return self._open().writer.write_blocking(command, timeout)
-
-    def take_last_words(self) -> None:
-        self._open().writer.take_last_words()
-
-    async def read(self, query: Query[T]) -> T:
-        return await self._open().readers.read(query)
-
-    def keep_locks(self, watch: LockWatch) -> Callable[[], None]:
-        return self._open().writer.watches.add(watch)
-
-    async def watch(self, listener: Listener) -> Callable[[], None]:
-        return await self._open().watch(listener)
-
-    def _open(self) -> _Opened:
-        if self._opened is None:
-            raise StoreClosed("This queue is not open. Use `async with Queue(...) as queue:`.")
-        return self._opened
-
-
-class _Opened:
-    """The file from one opening to its closing, with everything that is open for it."""
-
-    def __init__(self, path: Path | None, clock: Clock, *, durable: bool, patience: float) -> None:
-        self._temporary: Path | None = None
-        if path is None:
+    def _start(self) -> Writer:
+        """Create or migrate the file if needed, and start the writing thread."""
+        if self._is_temporary and self._temporary is None:
             # A private folder instead of SQLite's own memory databases: those lock whole tables
             # between connections, so that nothing here would behave as it does on a file.
             self._temporary = Path(tempfile.mkdtemp(prefix="edgeq-"))
-            path = self._temporary / "memory.db"
-        self.path = path
-        self._clock = clock
-        self._durable = durable
-        self._patience = patience
-        self._gate: Gate | None = None
-        self._readers: SqliteReaders | None = None
-        self._watcher: Watcher | None = None
-        self._watching = threading.Lock()
-        self._is_closing = False
-        self.writer = Writer(
-            self._open_session,
+            self.path = self._temporary / "memory.db"
+        gates: list[Gate] = []
+        writer = Writer(
+            lambda: self._open_session(gates),
             EXECUTORS,
-            describe_holder=lambda: self._gate.holder() if self._gate else "unknown",
-            elapsed=clock.elapsed,
-            patience=patience,
+            describe_holder=lambda: gates[0].holder() if gates else "unknown",
+            elapsed=self._clock.elapsed,
+            patience=self._patience,
         )
+        writer.open()
+        return writer
 
-    def open(self) -> None:
-        """Create or migrate the file if needed, and start the writing thread."""
-        try:
-            self.writer.open()
-        except BaseException:
-            self._remove_temporary()
-            raise
+    async def close(self) -> None:
+        readers, self._readers = self._readers, None
+        close_threads = self._hand_over_threads()
+        # Shielded: a cancelled close must not leave a thread with an open connection behind.
+        await asyncio.shield(_close(readers, close_threads))
 
-    @property
-    def readers(self) -> SqliteReaders:
+    def close_blocking(self) -> None:
+        self._hand_over_threads()()
+
+    def _hand_over_threads(self) -> Callable[[], None]:
+        """From here on nothing is begun, and whoever opens this again has threads of his own."""
+        with self._starting_watcher:
+            writer, self._writer = self._writer, None
+            watcher, self._watcher = self._watcher, None
+        temporary, self._temporary = self._temporary, None
+
+        def close() -> None:
+            if watcher is not None:
+                watcher.close()
+            if writer is not None:
+                writer.close()
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+        return close
+
+    async def write(self, command: Command[T]) -> T:
+        return await self._open_writer().write(command)
+
+    def write_blocking(self, command: Command[T], timeout: float | None = None) -> T:
+        return self._open_writer().write_blocking(command, timeout)
+
+    def take_last_words(self) -> None:
+        self._open_writer().take_last_words()
+
+    async def read(self, query: Query[T]) -> T:
+        self._open_writer()
         if self._readers is None:
             # Imported on first use: a run that only works never pays for the async engine.
             from edgeq.store.sqlite_readers import SqliteReaders
 
             self._readers = SqliteReaders(self.path, self._clock)
-        return self._readers
+        return await self._readers.read(query)
+
+    def keep_locks(self, watch: LockWatch) -> Callable[[], None]:
+        return self._open_writer().watches.add(watch)
 
     async def watch(self, listener: Listener) -> Callable[[], None]:
+        self._open_writer()
         if self._watcher is None:
             await in_thread(self._start_watcher)
         watcher = self._watcher
@@ -163,32 +146,14 @@ class _Opened:
         # Imported on first use, as the readers are.
         from edgeq.store.watcher import Watcher
 
-        with self._watching:
-            # A caller that was cancelled is not here to be told, but its thread is.
-            if self._watcher is None and not self._is_closing:
+        with self._starting_watcher:
+            if self._watcher is None and self._writer is not None:
                 self._watcher = Watcher(self.path, self._clock.now)
 
-    async def close_beside_loop(self) -> None:
-        if self._readers is not None:
-            await self._readers.close()
-        await in_thread(self.close)
-
-    def close(self) -> None:
-        with self._watching:
-            self._is_closing = True
-            if self._watcher is not None:
-                self._watcher.close()
-                self._watcher = None
-        self.writer.close()
-        self._remove_temporary()
-
-    def _remove_temporary(self) -> None:
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-
-    def _open_session(self) -> SqliteSession:
+    def _open_session(self, gates: list[Gate]) -> SqliteSession:
         create_if_missing(self.path)
-        self._gate = gate = Gate(self.path)
+        gate = Gate(self.path)
+        gates.append(gate)
         try:
             bring_up_to_date(self.path, gate, self._patience)
             connection: sqlite3.Connection = connect(self.path, durable=self._durable)
@@ -196,3 +161,14 @@ class _Opened:
         except BaseException:
             gate.close()
             raise
+
+    def _open_writer(self) -> Writer:
+        if self._writer is None:
+            raise StoreClosed("This queue is not open. Use `async with Queue(...) as queue:`.")
+        return self._writer
+
+
+async def _close(readers: SqliteReaders | None, close_threads: Callable[[], None]) -> None:
+    if readers is not None:
+        await readers.close()
+    await in_thread(close_threads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ from edgeq.store.sqlite_session import CLOSING_SECONDS
 
 T = TypeVar("T")
 _CONNECTIONS = 4
+_LOOK_SECONDS = 0.005
 
 
 class ConnectionReader:
@@ -78,8 +80,11 @@ class SqliteReaders:
 
     async def close(self) -> None:
         """Through the gate: the last connection to a file checkpoints when it closes."""
-        if self._reading:
-            await asyncio.wait(self._reading, timeout=CLOSING_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING_SECONDS):
+                # They may be of other event loops, which could not be waited for together.
+                while self._reading:  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_SECONDS)
         gate = Gate(self._path)
         try:
             await asyncio.to_thread(gate.acquire_within, CLOSING_SECONDS)
