@@ -54,7 +54,11 @@ class IsolationWard:
         isolate, from_losses = self._around.isolate, self._planner.isolates_from
         if isolate is None or from_losses is None:
             return
-        if not self._planner.last_chance_is_due or now < self._not_before:
+        if not self._planner.last_chance_is_due:
+            # Nobody waits, so nothing of what the last child has seen is true of the next job.
+            self._not_before = 0.0
+            return
+        if now < self._not_before:
             return
         seconds = min(self._budget_ends - now - CHILD_START_SECONDS, _LONGEST_SECONDS)
         if seconds < CHILD_START_SECONDS or len(self._children) >= self._at_most:

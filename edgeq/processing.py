@@ -19,6 +19,7 @@ from edgeq.crew import UNWIND_SECONDS, Crew
 from edgeq.errors import StoreError
 from edgeq.isolation_ward import IsolationWard
 from edgeq.outbox import Ending, Outbox
+from edgeq.perseverance import to_the_end
 from edgeq.ports.commands import (
     Claim,
     Cycle,
@@ -118,7 +119,7 @@ class Shift:
             try:
                 await self._work()
             except BaseException:
-                await self._put_all_back()
+                await to_the_end(self._put_all_back())
                 raise
             finally:
                 self._is_done = True
