@@ -82,19 +82,27 @@ class SqliteStore:
         await asyncio.shield(self._close())
 
     async def _close(self) -> None:
-        if self._readers is not None:
-            await self._readers.close()
-            self._readers = None
-        await in_thread(self.close_blocking)
+        writer = self._refuse_more()
+        readers, self._readers = self._readers, None
+        if readers is not None:
+            await readers.close()
+        await in_thread(lambda: self._close_threads(writer))
 
     def close_blocking(self) -> None:
+        self._close_threads(self._refuse_more())
+
+    def _refuse_more(self) -> Writer | None:
+        """From here on nothing is begun: it would outlive what is being closed."""
         with self._starting_watcher:
-            if self._watcher is not None:
-                self._watcher.close()
-                self._watcher = None
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+            writer, self._writer = self._writer, None
+        return writer
+
+    def _close_threads(self, writer: Writer | None) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.close()
+        if writer is not None:
+            writer.close()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 

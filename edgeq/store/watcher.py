@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy.sql.expression import Executable
 
-from edgeq.errors import StoreError, StoreMoved
+from edgeq.errors import StoreBusy, StoreError, StoreMoved, StoreUnavailable
 from edgeq.ports.queries import Changes, GetChanges
 from edgeq.ports.store import Listener
 from edgeq.store.reads import get_changes
@@ -40,21 +40,34 @@ class Watcher:
         self._listeners: tuple[Listener, ...] = ()
         self._changing = threading.Lock()
         self._ends = threading.Event()
+        self._moved: StoreMoved | None = None
         self._inode = os.stat(path).st_ino  # noqa: PTH116 - compared at every look but a few
         self._connection = connect_for_reading(path)
         self._version = -1
-        self._position = self._newest()
         self._quiet_looks = 0
+        try:
+            self._position = self._newest()
+        except BaseException:
+            self._connection.close()
+            raise
         self._thread = threading.Thread(target=self._live, name="edgeq-watcher", daemon=True)
         self._thread.start()
 
     def add(self, listener: Listener) -> Callable[[], None]:
+        """Tell a listener, too; StoreMoved if there is nothing left to tell of."""
+
+        # An object of its own: the same function may listen twice, and leave once.
+        def tell(news: Changes | StoreError) -> None:
+            listener(news)
+
         with self._changing:
-            self._listeners = (*self._listeners, listener)
+            if self._moved is not None:
+                raise StoreMoved(str(self._moved))
+            self._listeners = (*self._listeners, tell)
 
         def remove() -> None:
             with self._changing:
-                self._listeners = tuple(each for each in self._listeners if each is not listener)
+                self._listeners = tuple(each for each in self._listeners if each is not tell)
 
         return remove
 
@@ -73,11 +86,12 @@ class Watcher:
                     if looks % _LOOKS_BETWEEN_STATS == 0:
                         self._refuse_replaced_file()
                     self._look()
-                except StoreError as failure:
-                    self._tell(failure)
-                    if isinstance(failure, StoreMoved):
-                        return
+                except Exception as failure:  # whatever it was, watching goes on
                     self._mend(failure)
+        except StoreMoved as moved:
+            with self._changing:
+                self._moved = moved
+            self._tell(moved)
         finally:
             self._connection.close()
 
@@ -92,7 +106,6 @@ class Watcher:
         if version == self._version:
             self._quiet_looks += 1
             return
-        self._version = version
         self._quiet_looks = 0
         while True:
             news = get_changes(
@@ -103,7 +116,8 @@ class Watcher:
             if news.changes or news.reset:
                 self._tell(news)
             if not news.changes:
-                return
+                break
+        self._version = version
 
     def _newest(self) -> int:
         reader = _PlainReader(self._connection, self._path, self._now())
@@ -126,12 +140,18 @@ class Watcher:
                 "and stop edgeq before moving files."
             )
 
-    def _mend(self, failure: StoreError) -> None:
+    def _mend(self, failure: Exception) -> None:
         """Open a new connection instead of one that failed, however long that takes."""
+        if isinstance(failure, StoreMoved):
+            raise failure
         _log.warning("watching for changes failed and is tried again: %s", failure)
+        if not isinstance(failure, StoreError):
+            failure = StoreUnavailable(f"{self._path} cannot be watched ({failure}).")
+        self._tell(failure)
         self._connection.close()
         while not self._ends.wait(_MEND_SECONDS):
-            with contextlib.suppress(StoreError):
+            with contextlib.suppress(StoreUnavailable, StoreBusy, OSError):
+                self._refuse_replaced_file()
                 self._connection = connect_for_reading(self._path)
                 self._version = -1
                 return
