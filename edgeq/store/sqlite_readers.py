@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,10 +54,14 @@ class SqliteReaders:
         )
         self._engine.sync_engine.dialect.statement_compiler = IndexedByCompiler
         event.listen(self._engine.sync_engine, "connect", _prepare)
+        self._reading = 0
+        self._is_quiet = asyncio.Event()
 
     async def read(self, query: Query[T]) -> T:
         answer = ANSWERS[type(query)]
         now = self._clock.now()
+        self._reading += 1
+        self._is_quiet.clear()
         try:
             async with self._engine.connect() as connection:
                 return await connection.run_sync(
@@ -66,9 +71,20 @@ class SqliteReaders:
             if isinstance(error.orig, sqlite3.Error):
                 raise translated(error.orig, self._path) from error
             raise StoreUnavailable(f"{self._path}: {error.orig}") from error
+        finally:
+            self._reading -= 1
+            if self._reading == 0:
+                self._is_quiet.set()
 
     async def close(self) -> None:
-        """Through the gate: the last connection to a file checkpoints when it closes."""
+        """Through the gate: the last connection to a file checkpoints when it closes.
+
+        What is being read is read to its end first: its connection would not be closed at all.
+        """
+        if self._reading:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSING_SECONDS):
+                    await self._is_quiet.wait()
         gate = Gate(self._path)
         try:
             await asyncio.to_thread(gate.acquire_within, CLOSING_SECONDS)
