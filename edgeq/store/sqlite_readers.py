@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, event
+from sqlalchemy import URL, Connection, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.sql.expression import Executable
@@ -25,6 +25,7 @@ from edgeq.store.sqlite_session import CLOSING_SECONDS
 
 T = TypeVar("T")
 _CONNECTIONS = 4
+_LOOK_SECONDS = 0.005
 
 
 class ConnectionReader:
@@ -45,7 +46,12 @@ class SqliteReaders:
         self._path = path
         self._clock = clock
         self._engine: AsyncEngine = create_async_engine(
-            f"sqlite+aiosqlite:///{path}",
+            # Not even an empty file: a queue that was deleted must be missed, not made again.
+            URL.create(
+                "sqlite+aiosqlite",
+                database=path.absolute().as_uri(),
+                query={"mode": "rw", "uri": "true"},
+            ),
             isolation_level="AUTOCOMMIT",
             pool_size=_CONNECTIONS,
             max_overflow=0,
@@ -55,13 +61,11 @@ class SqliteReaders:
         self._engine.sync_engine.dialect.statement_compiler = IndexedByCompiler
         event.listen(self._engine.sync_engine, "connect", _prepare)
         self._reading = 0
-        self._is_quiet = asyncio.Event()
 
     async def read(self, query: Query[T]) -> T:
         answer = ANSWERS[type(query)]
         now = self._clock.now()
         self._reading += 1
-        self._is_quiet.clear()
         try:
             async with self._engine.connect() as connection:
                 return await connection.run_sync(
@@ -73,18 +77,17 @@ class SqliteReaders:
             raise StoreUnavailable(f"{self._path}: {error.orig}") from error
         finally:
             self._reading -= 1
-            if self._reading == 0:
-                self._is_quiet.set()
 
     async def close(self) -> None:
         """Through the gate: the last connection to a file checkpoints when it closes.
 
         What is being read is read to its end first: its connection would not be closed at all.
         """
-        if self._reading:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(CLOSING_SECONDS):
-                    await self._is_quiet.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING_SECONDS):
+                # Readers on other event loops could not call this one.
+                while self._reading:  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_SECONDS)
         gate = Gate(self._path)
         try:
             await asyncio.to_thread(gate.acquire_within, CLOSING_SECONDS)

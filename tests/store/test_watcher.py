@@ -133,7 +133,7 @@ async def test_a_connection_that_failed_is_opened_again_and_nothing_was_missed(
     ids = [(await insert(store, new_job()))[0] for _ in range(5)]
 
     heard: list[str] = []
-    failures = []
+    failures: list[type[StoreError]] = []
     while ids[-1] not in heard or not failures:
         news = told.next()
         if isinstance(news, Changes):
@@ -268,3 +268,26 @@ async def test_reading_while_closing_is_refused_and_leaves_nothing_behind(
     assert all(isinstance(answer, StoreError) for answer in answers)
     assert own_threads() == threads
     assert open_files(tmp_path) == set()
+
+
+async def test_reading_does_not_make_a_deleted_file_again(store: SqliteStore) -> None:
+    store.path.unlink()
+
+    with pytest.raises(StoreUnavailable):
+        await store.read(ListTypes())
+
+    assert not store.path.exists()
+
+
+async def test_a_path_with_strange_characters_can_be_read_and_watched(
+    tmp_path: Path, clock: FakeClock, migrated_file: Path
+) -> None:
+    path = shutil.copy(migrated_file, tmp_path / "a queue &mode=ro %41 'é'.db")
+    store = SqliteStore(f"sqlite:///{path}", clock)
+    await store.open()
+    await store.watch(Told())
+    types = await store.read(ListTypes())
+    await store.close()
+
+    assert types == ()
+    assert all(name.startswith("a queue") for name in os.listdir(tmp_path))  # noqa: PTH208

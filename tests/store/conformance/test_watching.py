@@ -65,7 +65,7 @@ async def test_commits_of_this_store_and_of_another_are_told_in_order_and_once(
     listening = Listening()
     stop = await store.watch(listening)
 
-    ids = []
+    ids: list[str] = []
     for turn in range(20):
         ids += await insert(other if turn % 3 else store, new_job(), new_job())
 
