@@ -83,6 +83,7 @@ class Watchdog:
         try:
             # Threads that spin take turns of 5 ms each, and every statement waits for its own.
             sys.setswitchinterval(_TURN_SECONDS)
+            self._run.claim_no_more()
             if self._run.stuck_since() is not None:
                 _log.error(
                     "a handler keeps the event loop beyond its timeout: jobs are put back, and "
@@ -101,3 +102,5 @@ class Watchdog:
         with contextlib.suppress(EdgeqError):
             put_back = self._store.write_blocking(self._run.releasing())
             self.report(self._store.write_blocking(self._run.closing(put_back)))
+            # A claim that was on its way when this began has come behind what was put back.
+            self._store.write_blocking(self._run.releasing())
