@@ -107,7 +107,8 @@ class Run:
     def claim_no_more(self) -> None:
         """The process is about to end, whatever the event loop is doing; on any thread."""
         if self._shift is not None and self._shift.stopped is None:
-            self._shift.stopped = Stop.SIGNAL if self.limits.is_resident else Stop.BUDGET
+            is_signal = self._is_asked_to_stop or self.limits.is_resident
+            self._shift.stopped = Stop.SIGNAL if is_signal else Stop.BUDGET
 
     async def _finish(self) -> RunReport:
         store = self._around.store

@@ -19,6 +19,9 @@ async def in_thread(work: Work, if_abandoned: Work | None = None) -> None:
     except asyncio.CancelledError:
         call.abandon()
         raise
+    except BaseException:
+        thread.join()
+        raise
     # It has answered, and only has to end: whoever counts threads afterwards finds none of ours.
     thread.join()
 
