@@ -285,6 +285,17 @@ async def test_a_reader_that_is_more_than_ten_thousand_events_behind_loses_nothi
     await reading.close()
 
 
+async def test_a_long_past_is_read_to_its_end(queue: Queue) -> None:
+    ids = [(await queue.enqueue(free)).job_id for _ in range(450)]
+    reading = Reading(queue, after=0)
+
+    async with asyncio.timeout(event_stream._LOOK_SECONDS / 2):
+        events = await reading.take(450)
+
+    assert [event.job_id for event in events] == ids
+    await reading.close()
+
+
 async def test_several_streams_go_at_their_own_pace(queue: Queue) -> None:
     quick, first = await begun(queue)
     slow, slow_first = await begun(queue)
