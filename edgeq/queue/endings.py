@@ -86,8 +86,6 @@ class Endings:
         self._on_loop(lambda: self._fail(list(self._waiting), closed))
 
     def _forget(self, job_id: str, future: asyncio.Future[Job]) -> None:
-        if not future.cancelled():
-            future.exception()  # whoever waited may be gone, and nobody needs to be told of that
         waiting = self._waiting.get(job_id)
         if waiting is not None:
             waiting.discard(future)
