@@ -64,26 +64,26 @@ class Endings:
         self._to_look_at.update(job_ids)
         self._kick.set()
 
+    def is_of_another_loop(self) -> bool:
+        """Whether it serves another event loop than this one, and that one is still alive."""
+        there = self._loop
+        return there not in (None, asyncio.get_running_loop()) and not there.is_closed()
+
+    def has_outlived_its_loop(self) -> bool:
+        return self._loop is not None and self._loop.is_closed()
+
     async def close(self) -> None:
         if self._stop_watching is not None:
             self._stop_watching()
             self._stop_watching = None
+        if self._loop is not asyncio.get_running_loop():
+            return  # whoever waited there has gone with it
         if self._looking is not None:
             self._looking.cancel()
             with suppress(asyncio.CancelledError):
                 await self._looking
             self._looking = None
         self._fail(list(self._waiting), StoreClosed("This queue was closed while it was waiting."))
-
-    def end_elsewhere(self) -> None:
-        """The same for those who wait on another event loop than the one that closes."""
-        if self._stop_watching is not None:
-            self._stop_watching()
-            self._stop_watching = None
-        if self._looking is not None:
-            self._on_loop(self._looking.cancel)
-        closed = StoreClosed("This queue was closed while it was waiting.")
-        self._on_loop(lambda: self._fail(list(self._waiting), closed))
 
     def _forget(self, job_id: str, future: asyncio.Future[Job]) -> None:
         waiting = self._waiting.get(job_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import Any
 
@@ -32,22 +32,17 @@ _LONGEST_SECONDS = 31_536_000.0
 class Waiting(Jobs):
     """The methods that wait. None of them asks the database again and again."""
 
-    # One for each event loop: futures must not be answered from another.
-    _endings: Mapping[asyncio.AbstractEventLoop, Endings] = {}
+    _endings: Endings | None = None
     _streams: frozenset[EventStream] = frozenset()
 
     async def close(self) -> None:
-        here = asyncio.get_running_loop()
-        all_endings, self._endings = dict(self._endings), {}
+        endings, self._endings = self._endings, None
         streams, self._streams = self._streams, frozenset()
         for stream in streams:
             stream.end(StoreClosed("This queue was closed."))
-        ours = all_endings.pop(here, None)
-        for others in all_endings.values():
-            others.end_elsewhere()
         try:
-            if ours is not None:
-                await ours.close()
+            if endings is not None:
+                await endings.close()
         finally:
             await super().close()
 
@@ -159,15 +154,18 @@ class Waiting(Jobs):
                 raise ResultNotReady(job.id, job.status)
 
     async def _watched_endings(self) -> Endings:
-        here = asyncio.get_running_loop()
-        if here not in self._endings:
-            for gone in (loop for loop in self._endings if loop.is_closed()):
-                self._endings[gone].end_elsewhere()
-            alive = {loop: each for loop, each in self._endings.items() if not loop.is_closed()}
-            self._endings = alive | {here: Endings(self._store)}
-        endings = self._endings[here]
+        if self._endings is not None and self._endings.is_of_another_loop():
+            raise RuntimeError(
+                "A queue belongs to one event loop at a time: open another one here."
+            )
+        if self._endings is not None and self._endings.has_outlived_its_loop():
+            await self._endings.close()
+            self._endings = None
+        if self._endings is None:
+            self._endings = Endings(self._store)
+        endings = self._endings
         await endings.start()
-        if self._endings.get(here) is not endings:
+        if endings is not self._endings:
             await endings.close()
             raise StoreClosed("This queue was closed.")
         return endings

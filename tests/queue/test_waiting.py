@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -129,7 +128,7 @@ async def waiting(queue: Queue, *job_ids: str) -> list[asyncio.Task[Any]]:
 
 
 def waiters(queue: Queue) -> int:
-    return sum(len(each) for e in queue._endings.values() for each in e._waiting.values())
+    return 0 if queue._endings is None else sum(map(len, queue._endings._waiting.values()))
 
 
 async def answer(task: asyncio.Task[T]) -> T:
@@ -392,8 +391,8 @@ async def test_a_thousand_who_wait_are_answered_with_few_reads(
 
 
 def endings_of(queue: Queue) -> endings.Endings:
-    (only,) = queue._endings.values()
-    return only
+    assert queue._endings is not None
+    return queue._endings
 
 
 async def test_many_may_wait_for_one_job(queue: Queue) -> None:
@@ -531,49 +530,33 @@ async def test_nobody_is_told_of_answers_that_came_too_late(
     assert reports == []
 
 
-async def test_two_event_loops_may_wait_on_one_queue(queue: Queue, elsewhere: Queue) -> None:
-    ids = [(await queue.enqueue(echo, {"say": n})).job_id for n in range(2)]
-    statuses: list[str] = []
-    is_waiting = threading.Event()
-
-    async def wait_there() -> None:
-        task = asyncio.create_task(queue.wait(ids[0]))
-        await until(lambda: len(queue._endings) == 2 and waiters(queue) >= 2)
-        is_waiting.set()
-        statuses.append((await task).status)
-
-    (here,) = await waiting(queue, ids[1])
-    thread = threading.Thread(target=lambda: asyncio.run(wait_there()), daemon=True)
-    thread.start()
-    await asyncio.to_thread(is_waiting.wait, SOON)
-    await elsewhere.process_jobs(budget=5)
-    job = await answer(here)
-    await asyncio.to_thread(thread.join, SOON)
-
-    assert (job.status, statuses) == ("completed", ["completed"])
-
-
-async def test_closing_a_queue_is_heard_on_every_event_loop(
-    store: CountingStore, clock: FakeClock
-) -> None:
-    queue = Queue(store=store, handlers=[echo], clock=clock, settings=Settings())
-    await queue.open()
+async def test_a_queue_belongs_to_one_event_loop_at_a_time(queue: Queue) -> None:
     job_id = (await queue.enqueue(echo)).job_id
-    raised: list[BaseException] = []
-    is_waiting = threading.Event()
+    (here,) = await waiting(queue, job_id)
 
-    async def wait_there() -> None:
-        task = asyncio.create_task(queue.wait(job_id))
-        await until(lambda: waiters(queue) >= 1)
-        is_waiting.set()
-        (failure,) = await asyncio.gather(task, return_exceptions=True)
-        assert isinstance(failure, BaseException)
-        raised.append(failure)
+    def wait_there() -> None:
+        with pytest.raises(RuntimeError, match="one event loop"):
+            asyncio.run(queue.wait(job_id))
 
-    thread = threading.Thread(target=lambda: asyncio.run(wait_there()), daemon=True)
-    thread.start()
-    await asyncio.to_thread(is_waiting.wait, SOON)
-    await queue.close()
-    await asyncio.to_thread(thread.join, SOON)
+    await asyncio.to_thread(wait_there)
+    await queue.process_jobs(budget=5)
 
-    assert [type(each) for each in raised] == [StoreClosed]
+    assert (await answer(here)).status == "completed"
+
+
+def test_a_queue_may_be_used_by_one_event_loop_after_the_other(
+    database: str, clock: FakeClock
+) -> None:
+    queue = Queue(database, handlers=[echo], clock=clock, settings=Settings())
+
+    async def ask(say: int) -> Any:
+        asked = asyncio.create_task(queue.enqueue_and_wait(echo, {"say": say}, timeout=SOON))
+        while not (await queue.process_jobs(budget=5)).completed:
+            pass
+        return await asked
+
+    asyncio.run(queue.open())
+    answers = [asyncio.run(ask(n)) for n in range(3)]
+    asyncio.run(queue.close())
+
+    assert answers == [0, 1, 2]
