@@ -48,12 +48,9 @@ class ClaimPlanner:
         self._limits = limits
         self._tally = tally
         self._reserved = limits.reserved_slots()
-        self._known = start.durations
-        self._types = [
-            (stored, handlers[stored.policy.handler_name])
-            for stored in start.types
-            if stored.policy.handler_name in handlers and _is_wanted(stored, limits)
-        ]
+        self._handlers = handlers
+        self._types: list[tuple[JobType, AnyHandler]] = []
+        self.learn(start)
         self._quarantine = Quarantine()
         # A job that was lost once waits to be run alone; one that was lost more often waits for
         # a process of its own.
@@ -107,12 +104,18 @@ class ClaimPlanner:
 
     def heard(self, answer: CycleAnswer) -> None:
         self._is_first = False
-        self.suspect_is_due = answer.suspect_is_due
+        # A child for last chances is not there for those who only have to run alone.
+        self.suspect_is_due = answer.suspect_is_due and self._last_chance is None
         self.last_chance_is_due = answer.last_chance_is_due
 
     def learn(self, start: RunStart) -> None:
-        """What the store knows by now of how long work takes."""
+        """What the store knows by now of the types, and of how long their work takes."""
         self._known = start.durations
+        self._types = [
+            (stored, self._handlers[stored.policy.handler_name])
+            for stored in start.types
+            if stored.policy.handler_name in self._handlers and _is_wanted(stored, self._limits)
+        ]
 
     def has_room(self, crew: Crew, sparing: int, lane: str) -> bool:
         """Whether one more job of a lane may start now."""

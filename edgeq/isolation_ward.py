@@ -70,6 +70,13 @@ class IsolationWard:
         self._children.add(child)
         child.add_done_callback(self._discharged)
 
+    def next_admission(self) -> float | None:
+        """When to look again whether a job waits that could not be admitted now."""
+        is_full = len(self._children) >= self._at_most
+        is_later = self._not_before > self._around.clock.elapsed()
+        waits = self._planner.last_chance_is_due and self._planner.isolates_from is not None
+        return self._not_before if waits and is_later and not is_full else None
+
     async def end(self) -> None:
         """The run was cancelled: no child may outlive it."""
         for child in self._children:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -20,14 +20,7 @@ from edgeq.errors import StoreError
 from edgeq.isolation_ward import IsolationWard
 from edgeq.outbox import Ending, Outbox
 from edgeq.perseverance import to_the_end
-from edgeq.ports.commands import (
-    Claim,
-    Cycle,
-    CycleAnswer,
-    Held,
-    ReleaseRun,
-    RunStart,
-)
+from edgeq.ports.commands import Claim, Cycle, CycleAnswer, Held, ReleaseRun, RunStart
 from edgeq.ports.store import LockWatch
 from edgeq.run_news import RunNews
 from edgeq.surroundings import LastChance, Surroundings
@@ -35,6 +28,7 @@ from edgeq.tally import RunTally
 from edgeq.timetable import Timetable
 
 _CLAIM_SECONDS = 0.05
+_LOOK_SECONDS = 0.25
 
 
 class Shift:
@@ -142,6 +136,7 @@ class Shift:
                 await self._turn(cycle)
             if self.stopped is None:
                 self._ward.admit()
+                self.times.claim_by(self._ward.next_admission())
             if self._is_finished():
                 return
             if not self._outbox:
@@ -213,20 +208,35 @@ class Shift:
     async def _send_while_launching(self, cycle: Cycle) -> tuple[list[Ending], CycleAnswer]:
         """Hand the cycle to the store first: it writes while handlers are called here."""
         sending = self._loop.create_task(self._outbox.send(cycle, self.times.may_wait))
+        with self._keeping_time():
+            try:
+                await asyncio.sleep(0)
+                self._crew.launch()
+                return await sending
+            except BaseException:
+                sending.cancel()
+                await asyncio.wait([sending])
+                raise
+
+    @contextmanager
+    def _keeping_time(self) -> Iterator[None]:
+        """While the database keeps this waiting, handlers still hear when their time is up."""
+
+        def look() -> None:
+            self._look_at_the_time()
+            self._timer = self._loop.call_later(_LOOK_SECONDS, look)
+
+        self._timer = self._loop.call_later(_LOOK_SECONDS, look)
         try:
-            await asyncio.sleep(0)
-            self._crew.launch()
-            return await sending
-        except BaseException:
-            sending.cancel()
-            await asyncio.wait([sending])
-            raise
+            yield
+        finally:
+            self._timer.cancel()
 
     def _heed(self, claim: Claim, answer: CycleAnswer) -> None:
         self.planner.heard(answer)
         if claim.steps:
             self._slots_claimed_at = self._elapsed()
-        self._is_dry = len(answer.claimed) < _wanted(claim)
+        self._is_dry = len(answer.claimed) < claim.wanted
         self.times.claimed(is_dry=self._is_dry, next_moment=answer.next_moment)
 
     def _heed_the_switch(self, *, is_enabled: bool) -> None:
@@ -385,9 +395,3 @@ class Shift:
         task = self._loop.create_task(write())
         self._late.add(task)
         task.add_done_callback(self._late.discard)
-
-
-def _wanted(claim: Claim) -> int:
-    """How many jobs a claim brings when there are enough."""
-    free = sum(step.limit for step in claim.steps)
-    return free if claim.at_most is None else min(free, claim.at_most)

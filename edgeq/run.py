@@ -116,6 +116,12 @@ class Run:
         """Remember that one came, even if a handler keeps the event loop from acting on it."""
         self._is_asked_to_stop = True
 
+    def claim_no_more(self) -> None:
+        """The process is about to end, whatever the event loop is doing; on any thread."""
+        if self._shift is not None and self._shift.stopped is None:
+            is_signal = self._is_asked_to_stop or self.limits.is_resident
+            self._shift.stopped = Stop.SIGNAL if is_signal else Stop.BUDGET
+
     async def _finish(self) -> RunReport:
         store = self._around.store
         put_back = None
@@ -127,7 +133,8 @@ class Run:
 
     def releasing(self) -> ReleaseRun:
         """Puts back what the run still holds, when its process is about to end."""
-        by_budget = not self._is_asked_to_stop
+        # A worker has no budget: if nobody asked it to stop, one of its jobs got it stuck.
+        by_budget = not self._is_asked_to_stop and not self.limits.is_resident
         if self._shift is None:
             return ReleaseRun(self.id, by_budget)
         begun, overdue = self._shift.begun(), self._shift.overdue()

@@ -112,6 +112,12 @@ class Claim:
     # Whether to answer when there may be work again, should there be none now.
     asks_when: bool = False
 
+    @property
+    def wanted(self) -> int:
+        """How many jobs it brings when there are enough."""
+        free = sum(step.limit for step in self.steps)
+        return free if self.at_most is None else min(free, self.at_most)
+
 
 @dataclass(frozen=True, slots=True)
 class Cycle(Command["CycleAnswer"]):

@@ -74,7 +74,7 @@ def run_cycle(tx: Transaction, cycle: Cycle) -> CycleAnswer:
             taken_back = take_back(tx)
         claimed, expired = claim_jobs(tx, cycle.run_id, cycle.lock_until, cycle.claim)
         suspect, last_chance = suspects_due(tx, cycle.claim)
-        if cycle.claim.asks_when and not claimed:
+        if cycle.claim.asks_when and len(claimed) < cycle.claim.wanted:
             wanted = (tx.types.by_name.get(each.name) for each in cycle.claim.types)
             next_moment = due.next_moment(tx, [t for t in wanted if t and t.is_claimable])
     return CycleAnswer(

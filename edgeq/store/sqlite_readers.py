@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, event
+from sqlalchemy import URL, Connection, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.sql.expression import Executable
@@ -46,7 +46,12 @@ class SqliteReaders:
         self._path = path
         self._clock = clock
         self._engine: AsyncEngine = create_async_engine(
-            f"sqlite+aiosqlite:///{path}",
+            # Not even an empty file: a queue that was deleted must be missed, not made again.
+            URL.create(
+                "sqlite+aiosqlite",
+                database=path.absolute().as_uri(),
+                query={"mode": "rw", "uri": "true"},
+            ),
             isolation_level="AUTOCOMMIT",
             pool_size=_CONNECTIONS,
             max_overflow=0,

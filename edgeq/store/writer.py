@@ -184,11 +184,13 @@ class Writer:
         try:
             for unit in units:
                 self._run(transaction, unit, alone=len(units) == 1)
-            session.commit()
+            # A claim that found nothing is no news: a worker would answer it with another one.
+            if session.commit():
+                self.watches.something_was_written()
         except Exception as failure:  # whatever it was, the units must hear of it
             session.rollback()
             self._one_by_one(session, units, failure)
-        self.watches.something_was_written()
+            self.watches.something_was_written()
         deliver_all(units)
         return is_last
 
