@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from benchmarks import engine, floor, ticks
+from benchmarks import engine, floor, requests, ticks
 
 ROUNDS = 3
 MILLION = 1_000_000
@@ -20,6 +20,7 @@ def main() -> int:
     quick = "--quick" in sys.argv
     with tempfile.TemporaryDirectory(prefix="edgeq-bench-") as folder:
         rows = [*_against_the_floor(Path(folder)), _idle(Path(folder))]
+        rows += _requests(Path(folder), idle_seconds=10 if quick else 60)
         if not quick:
             rows += _at_a_million(Path(folder))
     print(f"SQLite {sqlite3.sqlite_version}, Python {sys.version.split()[0]}, synchronous=FULL")
@@ -102,6 +103,42 @@ def _idle(folder: Path) -> Row:
     ratio = tick / python
     shown = f"{tick:.1f} ms  python+click+sqlite3 {python:.1f} ms  ratio {ratio:.2f}"
     return {"name": "idle tick", "shown": shown, "ratio": ratio, "goal": 2.0, "ok": ratio <= 2.0}
+
+
+def _requests(folder: Path, *, idle_seconds: float) -> list[Row]:
+    """An `edgeq worker` and a client, two processes on one file."""
+
+    def new(name: str) -> Path:
+        path = folder / f"requests-{name}.db"
+        engine.create(path)
+        return path
+
+    pairs = [
+        (
+            requests.sequential(new(f"edgeq-{number}"), 200),
+            requests.sequential_floor(new(f"floor-{number}"), 200),
+        )
+        for number in range(ROUNDS)
+    ]
+    ours = median(mine.median for mine, _ in pairs)
+    theirs = median(other.median for _, other in pairs)
+    p99 = median(mine.p99 for mine, _ in pairs)
+    ratio = median(mine.median / other.median for mine, other in pairs)
+    all_answered = requests.concurrent(new("many"), requests.WAITERS)
+    idle = requests.idle_share(new("idle"), idle_seconds) * 100
+    shown = f"{ours:.1f} ms  floor {theirs:.1f} ms  ratio {ratio:.2f}"
+    return [
+        _at_most("request and response, median", shown, ours, 10),
+        _at_most("request and response, 99 of 100", f"{p99:.1f} ms", p99, 40),
+        _at_most(
+            f"{requests.WAITERS:,} concurrent waiters", f"{all_answered:.1f} s", all_answered, 10
+        ),
+        _at_most("an idle worker, of one core", f"{idle:.1f} %", idle, 2),
+    ]
+
+
+def _at_most(name: str, shown: str, value: float, goal: float) -> Row:
+    return {"name": name, "shown": shown, "ratio": value, "goal": goal, "ok": value <= goal}
 
 
 def _at_a_million(folder: Path) -> list[Row]:

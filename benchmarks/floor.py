@@ -12,7 +12,7 @@ from edgeq.core.job_types import type_id
 
 INPUT = '{"n":1,"to":"user@example.com"}'
 _TYPE = type_id("noop")
-_INSERT = (
+INSERT = (
     "INSERT INTO background_jobs (id, job_type_id, input_data, scheduled_for, created_at,"
     " updated_at) VALUES (?, ?, ?, ?, ?, ?)"
 )
@@ -52,7 +52,7 @@ def insert_singly(path: Path, count: int) -> float:
     began = time.perf_counter()
     for _ in range(count):
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute(_INSERT, _row())
+        connection.execute(INSERT, _row())
         connection.execute("COMMIT")
     took = time.perf_counter() - began
     connection.close()
@@ -65,7 +65,7 @@ def insert_many(path: Path, count: int, batch: int) -> float:
     began = time.perf_counter()
     for _ in range(count // batch):
         connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(_INSERT, [_row() for _ in range(batch)])
+        connection.executemany(INSERT, [_row() for _ in range(batch)])
         connection.execute("COMMIT")
     took = time.perf_counter() - began
     connection.close()

@@ -12,7 +12,9 @@ _HOMES = {
     "Context": "edgeq.context",
     "Enqueued": "edgeq.producing",
     "Fail": "edgeq.core.outcomes",
+    "FeedReset": "edgeq.core.feed",
     "Job": "edgeq.core.jobs",
+    "JobEvent": "edgeq.core.feed",
     "JobStatus": "edgeq.core.jobs",
     "Queue": "edgeq.wiring",
     "RateLimited": "edgeq.core.outcomes",
@@ -32,6 +34,7 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from edgeq.context import Context, SyncContext
+    from edgeq.core.feed import FeedReset, JobEvent
     from edgeq.core.ids import content_key
     from edgeq.core.jobs import Job, JobStatus
     from edgeq.core.outcomes import Fail, RateLimited, Retry, Review, Skip, Snooze
@@ -46,7 +49,9 @@ __all__ = [
     "Context",
     "Enqueued",
     "Fail",
+    "FeedReset",
     "Job",
+    "JobEvent",
     "JobStatus",
     "Queue",
     "RateLimited",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from edgeq.core.admission import (
     Admitted,
@@ -49,12 +49,9 @@ class ClaimPlanner:
         self._limits = limits
         self._tally = tally
         self._reserved = limits.reserved_slots()
+        self._handlers = handlers
+        self._types: list[tuple[JobType, AnyHandler]] = []
         self.learn(start)
-        self._types = [
-            (stored, handlers[stored.policy.handler_name])
-            for stored in start.types
-            if stored.policy.handler_name in handlers and _is_wanted(stored, limits)
-        ]
         self._quarantine = Quarantine()
         # A job that was lost once waits to be run alone; one that was lost more often waits for
         # a process of its own.
@@ -70,9 +67,7 @@ class ClaimPlanner:
         self._turn = 0
         self.deferred: set[str] = set()
 
-    def plan(
-        self, crew: Crew, *, elapsed: float, now: int, sparing: Collection[int] = ()
-    ) -> Claim | None:
+    def plan(self, crew: Crew, *, elapsed: float, now: int) -> Claim | None:
         """A claim, or None when there is no room or the run keeps quiet for a suspect."""
         steps = claim_steps(self._limits.concurrency, self._reserved, crew.by_lane)
         in_flight = len(crew.running) + crew.ahead
@@ -104,22 +99,28 @@ class ClaimPlanner:
             ahead=ahead,
             wants=wants,
             at_most=self._jobs_left(),
-            sparing=frozenset(sparing),
+            sparing=crew.spared,
             isolates_from=self.isolates_from,
             asks_when=self._limits.is_resident,
         )
 
     def heard(self, answer: CycleAnswer) -> None:
         self._is_first = False
-        self.suspect_is_due = answer.suspect_is_due
+        # A child for last chances is not there for those who only have to run alone.
+        self.suspect_is_due = answer.suspect_is_due and self._last_chance is None
         self.last_chance_is_due = answer.last_chance_is_due
 
     def learn(self, start: RunStart) -> None:
-        """What the store knows by now of how long work takes."""
+        """What the store knows by now of the types, and of how long their work takes."""
         self._known: Mapping[tuple[str, str], Histogram] = {
             **{(name, WHOLE): took for name, took in start.durations.items()},
             **start.step_durations,
         }
+        self._types = [
+            (stored, self._handlers[stored.policy.handler_name])
+            for stored in start.types
+            if stored.policy.handler_name in self._handlers and _is_wanted(stored, self._limits)
+        ]
 
     def has_room(self, crew: Crew, sparing: int, lane: str) -> bool:
         """Whether one more job of a lane may start now."""

@@ -130,11 +130,25 @@ class Crew:
         if self.running.pop((attempt.job.seq, attempt.job.fence), None) is not None:
             self.by_lane[attempt.job.lane] -= 1
 
+    @property
+    def spared(self) -> frozenset[int]:
+        """Jobs that a later run goes on with."""
+        return frozenset(self._workplace.spared)
+
     def next_deadline(self) -> float | None:
         """When the next attempt times out."""
         while self._deadlines and self._deadlines[0][1] not in self.running:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
+
+    def first_deadline(self) -> float | None:
+        """The same, asked by another thread, which must not tidy up."""
+        return min((each.deadline for each in list(self.running.values())), default=None)
+
+    def overdue(self, now: float) -> frozenset[int]:
+        """The jobs that have run beyond their timeout; asked by other threads too."""
+        attempts = list(self.running.values())
+        return frozenset(each.job.seq for each in attempts if each.task and each.deadline <= now)
 
     def stop_overdue(self) -> None:
         """Tell what has timed out to stop; let go of what was told and did not."""

@@ -54,7 +54,11 @@ class IsolationWard:
         isolate, from_losses = self._around.isolate, self._planner.isolates_from
         if isolate is None or from_losses is None:
             return
-        if not self._planner.last_chance_is_due or now < self._not_before:
+        if not self._planner.last_chance_is_due:
+            # Nobody waits, so nothing of what the last child has seen is true of the next job.
+            self._not_before = 0.0
+            return
+        if now < self._not_before:
             return
         seconds = min(self._budget_ends - now - CHILD_START_SECONDS, _LONGEST_SECONDS)
         if seconds < CHILD_START_SECONDS or len(self._children) >= self._at_most:
@@ -65,6 +69,13 @@ class IsolationWard:
         )
         self._children.add(child)
         child.add_done_callback(self._discharged)
+
+    def next_admission(self) -> float | None:
+        """When to look again whether a job waits that could not be admitted now."""
+        is_full = len(self._children) >= self._at_most
+        is_later = self._not_before > self._around.clock.elapsed()
+        waits = self._planner.last_chance_is_due and self._planner.isolates_from is not None
+        return self._not_before if waits and is_later and not is_full else None
 
     async def end(self) -> None:
         """The run was cancelled: no child may outlive it."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -19,14 +19,8 @@ from edgeq.crew import UNWIND_SECONDS, Crew
 from edgeq.errors import StoreError
 from edgeq.isolation_ward import IsolationWard
 from edgeq.outbox import Ending, Outbox
-from edgeq.ports.commands import (
-    Claim,
-    Cycle,
-    CycleAnswer,
-    Held,
-    ReleaseRun,
-    RunStart,
-)
+from edgeq.perseverance import to_the_end
+from edgeq.ports.commands import Claim, Cycle, CycleAnswer, Held, ReleaseRun, RunStart
 from edgeq.ports.store import LockWatch
 from edgeq.run_news import RunNews
 from edgeq.step_ledger import RunLedger
@@ -35,6 +29,7 @@ from edgeq.tally import RunTally
 from edgeq.timetable import Timetable
 
 _CLAIM_SECONDS = 0.05
+_LOOK_SECONDS = 0.25
 
 
 class Shift:
@@ -93,8 +88,7 @@ class Shift:
             budget_ends=self.times.budget_ends,
             left=self._work_may_have_come,
         )
-        self._ledger = RunLedger(run_id, self._store, limits, tally, self._elapsed)
-        self._ledger.learn(start.step_durations)
+        self._ledger = RunLedger(run_id, around, limits, tally, start.step_durations)
         self._crew = self._assemble(state, start.config)
         self.left: list[Attempt] = []
         self._late: set[asyncio.Task[None]] = set()
@@ -122,7 +116,7 @@ class Shift:
             try:
                 await self._work()
             except BaseException:
-                await self._put_all_back()
+                await to_the_end(self._put_all_back())
                 raise
             finally:
                 self._is_done = True
@@ -145,6 +139,7 @@ class Shift:
                 await self._turn(cycle)
             if self.stopped is None:
                 self._ward.admit()
+                self.times.claim_by(self._ward.next_admission())
             if self._is_finished():
                 return
             if not self._outbox:
@@ -185,12 +180,7 @@ class Shift:
         times = self.times
         claim = None
         if self.stopped is None and (self._outbox or now >= times.next_claim):
-            claim = self.planner.plan(
-                self._crew,
-                elapsed=now - times.began,
-                now=self._store.now(),
-                sparing=self._workplace.spared,
-            )
+            claim = self.planner.plan(self._crew, elapsed=now - times.began, now=self._store.now())
             if claim is None:
                 times.found_no_room()
         if claim is None and not self._outbox and not times.are_notes_due():
@@ -221,20 +211,35 @@ class Shift:
     async def _send_while_launching(self, cycle: Cycle) -> tuple[list[Ending], CycleAnswer]:
         """Hand the cycle to the store first: it writes while handlers are called here."""
         sending = self._loop.create_task(self._outbox.send(cycle, self.times.may_wait))
+        with self._keeping_time():
+            try:
+                await asyncio.sleep(0)
+                self._crew.launch()
+                return await sending
+            except BaseException:
+                sending.cancel()
+                await asyncio.wait([sending])
+                raise
+
+    @contextmanager
+    def _keeping_time(self) -> Iterator[None]:
+        """While the database keeps this waiting, handlers still hear when their time is up."""
+
+        def look() -> None:
+            self._look_at_the_time()
+            self._timer = self._loop.call_later(_LOOK_SECONDS, look)
+
+        self._timer = self._loop.call_later(_LOOK_SECONDS, look)
         try:
-            await asyncio.sleep(0)
-            self._crew.launch()
-            return await sending
-        except BaseException:
-            sending.cancel()
-            await asyncio.wait([sending])
-            raise
+            yield
+        finally:
+            self._timer.cancel()
 
     def _heed(self, claim: Claim, answer: CycleAnswer) -> None:
         self.planner.heard(answer)
         if claim.steps:
             self._slots_claimed_at = self._elapsed()
-        self._is_dry = len(answer.claimed) < claim.wanted()
+        self._is_dry = len(answer.claimed) < claim.wanted
         self.times.claimed(is_dry=self._is_dry, next_moment=answer.next_moment)
 
     def _heed_the_switch(self, *, is_enabled: bool) -> None:
@@ -359,8 +364,7 @@ class Shift:
 
     def stuck_since(self) -> float | None:
         """The first deadline that passed without a turn of the event loop; on any thread."""
-        deadlines = [each.deadline for each in list(self._crew.running.values())]
-        first = min(deadlines, default=None)
+        first = self._crew.first_deadline()
         is_stuck = first is not None and self._turned_at < first <= self._elapsed()
         return first if is_stuck else None
 
@@ -374,9 +378,7 @@ class Shift:
 
     def overdue(self) -> frozenset[int]:
         """The jobs that have run beyond their timeout; asked by the watchdog too."""
-        now = self._elapsed()
-        attempts = list(self._crew.running.values())
-        return frozenset(each.job.seq for each in attempts if each.task and each.deadline <= now)
+        return self._crew.overdue(self._elapsed())
 
     def completed_unheard(self) -> int:
         """Successes that were sent and whose answer has not come."""

@@ -52,7 +52,7 @@ class ResidentShift(Shift):
     async def _refresh(self) -> None:
         """It may live for months: it keeps what it learned, and learns what has changed."""
         # Samples that cannot be stored now are not worth another try.
-        with suppress(StoreError):
+        with suppress(StoreError), self._keeping_time():
             known = await self._store.write(RefreshRun(self.id, self._tally.take_durations()))
             self.planner.learn(known)
             self._ledger.learn(known.step_durations)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack, suppress
 
 import msgspec
@@ -9,11 +10,14 @@ import msgspec
 from edgeq.core.runs import RunLimits, RunReport, Stop
 from edgeq.errors import StoreError
 from edgeq.events import RunEnded, RunStarted
+from edgeq.perseverance import to_the_end
 from edgeq.ports.commands import FinishRun, ReleaseRun, RunStart, StartRun
 from edgeq.processing import Shift
 from edgeq.residence import ResidentShift
 from edgeq.surroundings import LastChance, Surroundings
 from edgeq.tally import RunTally
+
+_CLOSING_SECONDS = 2.0
 
 
 class Run:
@@ -43,14 +47,7 @@ class Run:
 
     async def process(self) -> RunReport:
         """Do what is due, then record and report what was done."""
-        start = await self._around.store.write(
-            StartRun(
-                self.id,
-                self._kind(),
-                self._around.worker_name,
-                msgspec.json.encode(self.limits).decode(),
-            )
-        )
+        start = await self._start()
         self._around.announce(RunStarted(self.id))
         handlers = self._around.registry.handlers
         self._handled = tuple(t.name for t in start.types if t.policy.handler_name in handlers)
@@ -60,15 +57,30 @@ class Run:
             self._stopped = Stop.DISABLED
         return await self._finish()
 
+    async def _start(self) -> RunStart:
+        limits = msgspec.json.encode(self.limits).decode()
+        start = StartRun(self.id, self._kind(), self._around.worker_name, limits)
+        try:
+            return await self._around.store.write(start)
+        except asyncio.CancelledError:
+            # It may be stored all the same, if that had begun.
+            await to_the_end(self._close())
+            raise
+
     async def _work_or_say_so(self, start: RunStart) -> None:
         try:
             await self._work(start)
         except BaseException:
             # Cancelled, or failed: its record must not look like that of a dead process.
-            self._is_asked_to_stop = True
-            with suppress(StoreError):
-                await self._around.store.write(self.closing())
+            await to_the_end(self._close())
             raise
+
+    async def _close(self) -> None:
+        """A record without an end is a small harm: it is not worth a long wait."""
+        self._is_asked_to_stop = True
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_CLOSING_SECONDS):
+                await self._around.store.write(self.closing())
 
     async def _work(self, start: RunStart) -> None:
         lifespan = self._around.registry.lifespan
@@ -104,18 +116,25 @@ class Run:
         """Remember that one came, even if a handler keeps the event loop from acting on it."""
         self._is_asked_to_stop = True
 
+    def claim_no_more(self) -> None:
+        """The process is about to end, whatever the event loop is doing; on any thread."""
+        if self._shift is not None and self._shift.stopped is None:
+            is_signal = self._is_asked_to_stop or self.limits.is_resident
+            self._shift.stopped = Stop.SIGNAL if is_signal else Stop.BUDGET
+
     async def _finish(self) -> RunReport:
         store = self._around.store
         put_back = None
         if self.has_leftovers() and self._ends_process:
             put_back = await store.write(self.releasing())
-        report = await store.write(self.closing(put_back))
+        report = await to_the_end(store.write(self.closing(put_back)))
         self._around.announce(RunEnded(self.id, report.stopped, report.claimed, report.duration_ms))
         return report
 
     def releasing(self) -> ReleaseRun:
         """Puts back what the run still holds, when its process is about to end."""
-        by_budget = not self._is_asked_to_stop
+        # A worker has no budget: if nobody asked it to stop, one of its jobs got it stuck.
+        by_budget = not self._is_asked_to_stop and not self.limits.is_resident
         if self._shift is None:
             return ReleaseRun(self.id, by_budget)
         begun, overdue = self._shift.begun(), self._shift.overdue()

@@ -11,7 +11,7 @@ from edgeq.core.runs import RunLimits
 from edgeq.core.steps import Step, step_fits, step_seconds
 from edgeq.ports.flow_commands import NewStep, RecordStep, RunInTransaction
 from edgeq.ports.queries import ListSteps
-from edgeq.ports.store import Store
+from edgeq.surroundings import Surroundings
 from edgeq.tally import RunTally
 
 
@@ -21,17 +21,17 @@ class RunLedger:
     def __init__(
         self,
         run_id: str,
-        store: Store,
+        around: Surroundings,
         limits: RunLimits,
         tally: RunTally,
-        elapsed: Callable[[], float],
+        known: Mapping[tuple[str, str], Histogram],
     ) -> None:
         self.run_id = run_id
         self.budget = limits.budget
-        self._store = store
+        self._store = around.store
         self._tally = tally
-        self._elapsed = elapsed
-        self._known: Mapping[tuple[str, str], Histogram] = {}
+        self._elapsed = around.clock.elapsed
+        self._known = known
 
     def learn(self, durations: Mapping[tuple[str, str], Histogram]) -> None:
         self._known = durations

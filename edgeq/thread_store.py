@@ -47,6 +47,9 @@ class ThreadStore:
     def write_within_blocking(self, connection: object, command: Command[T]) -> T:
         return self._store.write_within_blocking(connection, command)
 
+    def take_last_words(self) -> None:
+        self._store.take_last_words()
+
     async def read(self, query: Query[T]) -> T:
         if self._loop.is_here():
             return await self._store.read(query)

@@ -65,7 +65,12 @@ class Timetable:
         self.next_claim = self._elapsed() + _POLL_SECONDS
 
     def claim_now(self) -> None:
-        self.next_claim = min(self.next_claim, self._elapsed())
+        self.claim_by(self._elapsed())
+
+    def claim_by(self, moment: float | None) -> None:
+        """Claim then at the latest."""
+        if moment is not None:
+            self.next_claim = min(self.next_claim, moment)
 
     def note_was_added(self) -> bool:
         """Whether it is the first one since the last commit, so that somebody must be woken."""

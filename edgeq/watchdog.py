@@ -55,7 +55,8 @@ class Watchdog:
         self._called.set()
 
     def end_now(self) -> None:
-        """A second signal: do not wait for anything."""
+        """A second signal, or the end of a parent: do not wait for anything."""
+        self._run.hear_signal()
         self._is_urgent = True
         self._called.set()
 
@@ -83,6 +84,7 @@ class Watchdog:
         try:
             # Threads that spin take turns of 5 ms each, and every statement waits for its own.
             sys.setswitchinterval(_TURN_SECONDS)
+            self._run.claim_no_more()
             if self._run.stuck_since() is not None:
                 _log.error(
                     "a handler keeps the event loop beyond its timeout: jobs are put back, and "
@@ -99,5 +101,8 @@ class Watchdog:
     def _say_last_words(self) -> None:
         # If the database does not answer in time, the locks of this run expire soon.
         with contextlib.suppress(EdgeqError):
+            # The event loop may be well and about to claim: that would come after the release. A
+            # claim that is on its way comes before it.
+            self._store.take_last_words()
             put_back = self._store.write_blocking(self._run.releasing())
             self.report(self._store.write_blocking(self._run.closing(put_back)))

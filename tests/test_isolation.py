@@ -125,7 +125,8 @@ def test_killing_the_run_does_not_blame_the_job_and_leaves_no_process(project: P
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     _wait_until(lambda: not _is_alive(child))
-    assert _sql(project, "SELECT status, losses FROM background_jobs") == [("pending", 0)]
+    left = _sql(project, "SELECT status, losses, interruptions FROM background_jobs")
+    assert left == [("pending", 0, 0)]
     (project / "hold").unlink()
     report = _run(project, "process", "--budget", "10", "--grace", "1")
     job = _run(project, "jobs", "show", job_id)

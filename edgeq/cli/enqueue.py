@@ -11,7 +11,7 @@ from edgeq.cli.bulk import enqueue_lines, rewindable
 from edgeq.cli.endings import FAILED, fail
 from edgeq.cli.invocation import Invocation, ask, common_options
 from edgeq.cli.output import note, paint, pretty_json, print_json, say
-from edgeq.cli.values import json_value, reference
+from edgeq.cli.values import a_number, json_value, reference
 from edgeq.core.jobs import Job, JobStatus
 from edgeq.documents import Document, error_document
 from edgeq.errors import WaitTimeout
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     "--wait",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
+    callback=a_number,
     help="Wait for its end; exit 1 unless it completed.",
 )
 @click.option("--key", "idempotency_key", help="Idempotency key: the same key is the same job.")

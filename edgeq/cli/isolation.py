@@ -18,7 +18,7 @@ from edgeq.core.runs import RunReport
 from edgeq.surroundings import ChildDied, ChildRefused, LastChance
 from edgeq.watchdog import Watchdog
 
-_GRACE_SECONDS = 0.5
+SHORT_GRACE_SECONDS = 0.5
 # How `edgeq process` ends when it cannot reach its database, which is no job's doing.
 _NO_DATABASE = 3
 
@@ -27,11 +27,18 @@ class Isolation:
     """Runs `edgeq process` once more, for suspects only, and answers with its report."""
 
     def __init__(
-        self, invocation: Invocation, given: dict[str, Any], *, max_jobs: int | None = None
+        self,
+        invocation: Invocation,
+        given: dict[str, Any],
+        *,
+        max_jobs: int | None = None,
+        grace: float = SHORT_GRACE_SECONDS,
     ) -> None:
         self._invocation = invocation
         self._given = given
         self._max_jobs = max_jobs
+        self._grace = grace
+        self._is_stopping = False
         self._children: set[asyncio.subprocess.Process] = set()
 
     async def __call__(
@@ -46,6 +53,9 @@ class Isolation:
         )
         self._children.add(child)
         try:
+            if self._is_stopping:
+                with contextlib.suppress(ProcessLookupError):
+                    child.send_signal(signal.SIGTERM)
             answer = await _answer(child)
         finally:
             self._children.discard(child)
@@ -61,7 +71,7 @@ class Isolation:
         command = [sys.executable, "-m", "edgeq", "--db", said.db, "--log-level", said.log_level]
         if said.handlers is not None:
             command += ["--handlers", said.handlers]
-        command += ["process", "--budget", f"{seconds:.3f}", "--grace", str(_GRACE_SECONDS)]
+        command += ["process", "--budget", f"{seconds:.3f}", "--grace", f"{self._grace:g}"]
         for option in ("types", "lanes"):
             for name in self._given.get(option, ()):
                 command += [f"--{option}", name]
@@ -72,6 +82,7 @@ class Isolation:
 
     def stop(self) -> None:
         """Pass a signal on: the children put their jobs back and report."""
+        self._is_stopping = True
         for child in self._children:
             with contextlib.suppress(ProcessLookupError):
                 child.send_signal(signal.SIGTERM)

@@ -12,9 +12,8 @@ import click
 
 from edgeq.cli.early_signals import end_at_once
 from edgeq.cli.invocation import Invocation, common_options, reporting_errors
+from edgeq.cli.process_start import CLOCK, process_began
 from edgeq.cli.report import show_report
-
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @click.command()
@@ -37,8 +36,8 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 @common_options
 def process(invocation: Invocation, **given: Any) -> None:
     """Run what is due under a time budget, report, and exit."""
-    # The budget counts from here: importing the engine and the handlers belongs to the run.
-    began = time.clock_gettime(_CLOCK)
+    # Starting Python and importing the engine and the handlers belong to the run.
+    began = process_began()
     end_at_once()
     limits = {name: value for name, value in given.items() if value not in (None, ())}
     with reporting_errors(invocation):
@@ -103,7 +102,7 @@ def _idle_report(found: Any, began: float) -> dict[str, object]:
         "capped": False,
         "next_due_at": found.next_due_at,
         "stopped": "empty" if found.is_enabled else "disabled",
-        "duration_ms": round((time.clock_gettime(_CLOCK) - began) * 1000),
+        "duration_ms": round((time.clock_gettime(CLOCK) - began) * 1000),
     }
 
 

@@ -15,10 +15,16 @@ from typing import Any
 import click
 
 from edgeq.cli.invocation import Invocation, open_queue, set_up_logging
-from edgeq.cli.isolation import Isolation, end_with_parent, last_chance_of, shown_to_parent
+from edgeq.cli.isolation import (
+    SHORT_GRACE_SECONDS,
+    Isolation,
+    end_with_parent,
+    last_chance_of,
+    shown_to_parent,
+)
 from edgeq.cli.report import show_report
 from edgeq.core.jobs import JobStatus
-from edgeq.core.runs import RunReport
+from edgeq.core.runs import RunLimits, RunReport
 from edgeq.crew import UNWIND_SECONDS
 from edgeq.documents import report_document
 from edgeq.run import Run
@@ -88,11 +94,10 @@ def _run(command: Command, show: Show) -> None:
 
 async def _run_open(queue: Queue, until_closed: ExitStack, command: Command, show: Show) -> None:
     async with queue:
-        isolation = Isolation(
-            command.invocation, command.limits, max_jobs=None if command.is_resident else 1
-        )
+        limits = queue.limits(resident=command.is_resident, **command.limits)
+        isolation = _isolation(command, limits)
         run = queue.new_run(
-            queue.limits(resident=command.is_resident, **command.limits),
+            limits,
             began=command.began,
             ends_process=True,
             isolate=isolation if command.last_chance is None else None,
@@ -109,7 +114,7 @@ async def _run_open(queue: Queue, until_closed: ExitStack, command: Command, sho
         if command.has_parent:
             end_with_parent(watchdog)
         until_closed.callback(watchdog.cancel)
-        until_closed.enter_context(_signals(run, ending, watchdog, isolation))
+        until_closed.enter_context(_signals(run, ending, watchdog, isolation, command))
         if command.is_resident:
             report = await run.process()
         else:
@@ -120,6 +125,14 @@ async def _run_open(queue: Queue, until_closed: ExitStack, command: Command, sho
             # asyncio.run would wait for tasks that swallow their cancellation.
             await queue.close()
             os._exit(0)
+
+
+def _isolation(command: Command, limits: RunLimits) -> Isolation:
+    """A run's children end before its own grace begins; a worker's share it, less their report."""
+    if not command.is_resident:
+        return Isolation(command.invocation, command.limits, max_jobs=1)
+    grace = max(SHORT_GRACE_SECONDS, limits.grace - SHORT_GRACE_SECONDS)
+    return Isolation(command.invocation, command.limits, grace=grace)
 
 
 def _shown(invocation: Invocation) -> Show:
@@ -157,8 +170,13 @@ class _Ending:
 
 
 @contextmanager
-def _signals(run: Run, ending: _Ending, watchdog: Watchdog, isolation: Isolation) -> Iterator[None]:
+def _signals(
+    run: Run, ending: _Ending, watchdog: Watchdog, isolation: Isolation, command: Command
+) -> Iterator[None]:
     """The first signal asks, the second one ends.
+
+    Not where there is a parent: who stops a service signals all of its processes, and the parent
+    passes it on, so that one wish comes twice. A parent that is in a hurry closes our stdin.
 
     Plain handlers instead of the loop's own: they are also heard while a handler keeps the loop.
     """
@@ -172,7 +190,8 @@ def _signals(run: Run, ending: _Ending, watchdog: Watchdog, isolation: Isolation
         heard += 1
         run.hear_signal()
         if heard > 1:
-            watchdog.end_now()
+            if not command.has_parent:
+                watchdog.end_now()
             return
         ending.bring_forward()
         with suppress(RuntimeError):

@@ -9,10 +9,9 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from edgeq.cli.invocation import Invocation, set_up_logging
-from edgeq.wiring import SystemClock
+from edgeq.cli.invocation import Invocation, ask, set_up_logging
+from edgeq.wiring import Queue, SystemClock
 
-_GRACE_SECONDS = 5.0
 # After the grace a worker has a second for its last words; then it is killed.
 _KILL_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS = 1.0
@@ -20,13 +19,21 @@ _LONGEST_PAUSE_SECONDS = 30.0
 _WELL_SECONDS = 60.0
 # How a command ends when starting it again would not help: bad options, or no database.
 _HOPELESS = (2, 3)
+_COULD_NOT_START = 1
 _log = logging.getLogger("edgeq")
 
 
 def supervise(invocation: Invocation, limits: dict[str, Any], processes: int) -> None:
     """Keep so many workers until a signal comes; ends with the code of one that cannot start."""
     set_up_logging(invocation.log_level)
-    code = asyncio.run(_Supervisor(_command(invocation, limits), limits).run(processes))
+
+    async def grace(queue: Queue) -> float:
+        """As the workers will have it: it may be configured, and nobody is killed within it."""
+        given = {name: limits[name] for name in ("grace",) if name in limits}
+        return queue.limits(resident=True, **given).grace
+
+    supervisor = _Supervisor(_command(invocation, limits), ask(invocation, grace))
+    code = asyncio.run(supervisor.run(processes))
     if code:
         sys.exit(code)
 
@@ -46,11 +53,12 @@ def _command(invocation: Invocation, limits: dict[str, Any]) -> list[str]:
 
 
 class _Supervisor:
-    def __init__(self, command: list[str], limits: dict[str, Any]) -> None:
+    def __init__(self, command: list[str], grace: float) -> None:
         self._command = command
-        self._grace = float(limits.get("grace", _GRACE_SECONDS))
+        self._grace = grace
         self._children: set[asyncio.subprocess.Process] = set()
         self._stopping = asyncio.Event()
+        self._signals = 0
         self._code = 0
 
     async def run(self, processes: int) -> int:
@@ -60,17 +68,28 @@ class _Supervisor:
         places = [asyncio.create_task(self._keep_one()) for _ in range(processes)]
         await self._stopping.wait()
         _, late = await asyncio.wait(places, timeout=self._grace + _KILL_SECONDS)
-        for child in self._children:
-            with suppress(ProcessLookupError):
-                child.kill()
+        self._pass_on(signal.SIGKILL)
         if late:
             await asyncio.wait(late)
         return self._code
 
     def _hear_signal(self) -> None:
-        """The first one asks the workers to stop; each further one is passed on as it is."""
+        """The first one asks the workers to stop, the second one does not wait for their jobs,
+        and a third one does not wait for anything."""
+        self._signals += 1
         self._stopping.set()
-        self._pass_on(signal.SIGTERM)
+        if self._signals == 1:
+            self._pass_on(signal.SIGTERM)
+        elif self._signals == 2:
+            self._leave_alone()
+        else:
+            self._pass_on(signal.SIGKILL)
+
+    def _leave_alone(self) -> None:
+        """A worker whose stdin is closed has no parent: it puts its jobs back and ends."""
+        for child in self._children:
+            if child.stdin is not None:
+                child.stdin.close()
 
     def _pass_on(self, number: int) -> None:
         for child in self._children:
@@ -94,24 +113,31 @@ class _Supervisor:
                 self._stopping.set()
                 self._pass_on(signal.SIGTERM)
                 return
-            pause = _FIRST_PAUSE_SECONDS if lived_well else min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            if lived_well:
+                pause = _FIRST_PAUSE_SECONDS
             _log.error("a worker ended with code %s and is started again in %g s", code, pause)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._stopping.wait()
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     async def _live(self) -> int:
-        child = await asyncio.create_subprocess_exec(
-            *self._command,
-            # That it is open tells the worker that its parent lives.
-            stdin=asyncio.subprocess.PIPE,
-            # Ctrl-C at the terminal reaches this process alone, which passes it on once.
-            start_new_session=True,
-        )
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *self._command,
+                # That it is open tells the worker that its parent lives.
+                stdin=asyncio.subprocess.PIPE,
+                # Ctrl-C at the terminal reaches this process alone, which passes it on once.
+                start_new_session=True,
+            )
+        except OSError as failure:
+            _log.error("a worker cannot be started: %s", failure)
+            return _COULD_NOT_START
         self._children.add(child)
         try:
             if self._stopping.is_set():
-                child.send_signal(signal.SIGTERM)
+                with suppress(ProcessLookupError):
+                    child.send_signal(signal.SIGTERM)
             return await child.wait()
         finally:
             self._children.discard(child)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable
 from typing import IO, Any
@@ -49,6 +50,13 @@ def reference(ctx: click.Context, parameter: click.Parameter, text: str | None) 
     if not (kind and identity):
         raise click.BadParameter("is not of the form TYPE:ID.", ctx, parameter)
     return {"reference_type": kind, "reference_id": identity}
+
+
+def a_number(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """What click takes for a number may still be none."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("is not a number.", ctx, parameter)
+    return value
 
 
 def _json_or_text(text: str) -> object:

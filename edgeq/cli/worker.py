@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
 
 from edgeq.cli.early_signals import end_at_once
 from edgeq.cli.invocation import Invocation, common_options, reporting_errors
-
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+from edgeq.cli.process_start import process_began
 
 
 @click.command()
@@ -39,7 +37,7 @@ def worker(invocation: Invocation, *, processes: int, has_parent: bool, **given:
     The first SIGTERM or SIGINT lets running jobs end within the grace and puts the others back; a
     second one puts everything back at once.
     """
-    began = time.clock_gettime(_CLOCK)
+    began = process_began()
     end_at_once()
     limits = {name: value for name, value in given.items() if value not in (None, ())}
     with reporting_errors(invocation):

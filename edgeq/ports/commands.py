@@ -118,6 +118,7 @@ class Claim:
     # Whether to answer when there may be work again, should there be none now.
     asks_when: bool = False
 
+    @property
     def wanted(self) -> int:
         """How many jobs it brings when there are enough."""
         free = sum(step.limit for step in self.steps)

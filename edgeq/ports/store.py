@@ -61,6 +61,13 @@ class Store(Protocol):
         """The same for a connection that blocks, on the thread that uses it."""
         ...
 
+    def take_last_words(self) -> None:
+        """From here on carry out the writes of this thread alone; others are never answered.
+
+        For a process that is about to end: nobody may claim what it has just put back.
+        """
+        ...
+
     async def read(self, query: Query[T]) -> T: ...
 
     def keep_locks(self, watch: LockWatch) -> Callable[[], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 
 from edgeq.core.feed import FeedReset, JobEvent, commit_and_place, position_of
@@ -28,53 +28,72 @@ class EventStream:
         self._wanted = wanted
         self._position = position
         self._news: deque[JobEvent] = deque()
+        # How far the watcher has told; all that was wanted of it is in the news.
+        self._heard_to = 0
         self._is_behind = True
         self._failure: StoreError | None = None
         self._kick = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    async def events(self) -> AsyncIterator[JobEvent | FeedReset]:
+    async def events(self) -> AsyncGenerator[JobEvent | FeedReset, None]:
         stop_watching = await self._store.watch(self._hear)
         try:
             if self._position is None:
                 newest = await self._store.read(GetChanges(0, limit=0))
                 self._position = position_of(newest.position + 1, 0)
             while True:
-                if self._failure is not None:
-                    raise self._failure
-                if self._is_behind:
-                    async for event in self._catch_up():
-                        yield event
-                while self._news and not self._is_behind:
-                    event = self._news.popleft()
-                    # What was told while the past was read may have been read already.
-                    if event.position > self._position:
-                        self._position = event.position
-                        yield event
-                await self._rest()
+                for event in await self._next(self._position):
+                    yield event
         finally:
             stop_watching()
 
-    async def _catch_up(self) -> AsyncIterator[JobEvent | FeedReset]:
-        """Read from the position to the end; from here on, news are kept again."""
+    def end(self, failure: StoreError) -> None:
+        """Let the reader hear, on its own loop, why nothing more will come; on any thread."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._take, failure)
+
+    async def _next(self, position: int) -> Sequence[JobEvent | FeedReset]:
+        """What follows a position: read by who is behind, and told otherwise."""
+        if self._failure is not None:
+            raise self._failure
+        if self._is_behind:
+            return await self._read_on(position)
+        if self._kick.is_set():
+            self._kick.clear()
+            # What was told while the past was read may have been read already.
+            events = [event for event in self._news if event.position > position]
+            self._news.clear()
+            # Also past what nobody wanted: otherwise a reader of rare events would one day be
+            # found further behind than the feed reaches.
+            self._position = max(position, self._heard_to)
+            return events
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
+                await self._kick.wait()
+        except TimeoutError:
+            # Watching tells of everything. Should it have missed something, reading does not.
+            self._is_behind = True
+        return ()
+
+    async def _read_on(self, position: int) -> Sequence[JobEvent | FeedReset]:
+        """Read what follows. What is told meanwhile is kept: it follows what is read."""
         self._news.clear()
+        self._heard_to = 0
         self._is_behind = False
-        while True:
-            assert self._position is not None  # noqa: S101 - set before the first call
-            commit, _ = commit_and_place(self._position)
-            past = await self._store.read(GetChanges(max(commit - 1, 0), _READ_AT_ONCE))
-            if past.reset:
-                start = past.changes[0][0] if past.changes else past.position + 1
-                self._position = position_of(start, 0)
-                yield FeedReset(self._position)
-            if not past.changes:
-                return
-            for event in _events(past, self._wanted):
-                if event.position > self._position:
-                    self._position = event.position
-                    yield event
-            # Also past what nobody wanted.
-            self._position = max(self._position, position_of(past.position + 1, 0))
+        commit, _ = commit_and_place(position)
+        past = await self._store.read(GetChanges(max(commit - 1, 0), _READ_AT_ONCE))
+        found: list[JobEvent | FeedReset] = []
+        if past.reset:
+            start = past.changes[0][0] if past.changes else past.position + 1
+            position = position_of(start, 0)
+            found.append(FeedReset(position))
+        found += (e for e in _events(past, self._wanted) if e.position > position)
+        if past.changes:
+            position = max(position, position_of(past.position + 1, 0))
+        self._position = position
+        if len({commit for commit, _, _ in past.changes}) >= _READ_AT_ONCE:
+            self._is_behind = True
+        return found
 
     def _hear(self, news: Changes | StoreError) -> None:
         """On the watcher's thread."""
@@ -91,18 +110,8 @@ class EventStream:
             self._news.clear()
         elif not self._is_behind:
             self._news.extend(_events(news, self._wanted))
+            self._heard_to = position_of(news.position + 1, 0)
         self._kick.set()
-
-    async def _rest(self) -> None:
-        if self._news or self._is_behind or self._failure is not None:
-            return
-        try:
-            async with asyncio.timeout(_LOOK_SECONDS):
-                await self._kick.wait()
-        except TimeoutError:
-            # Watching tells of everything. Should it have missed something, reading does not.
-            self._is_behind = True
-        self._kick.clear()
 
 
 def _events(news: Changes, wanted: Wanted) -> list[JobEvent]:

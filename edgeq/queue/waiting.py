@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
 from typing import Any
 
 from edgeq.core.feed import FeedReset, JobEvent
-from edgeq.core.jobs import Job, JobStatus
+from edgeq.core.jobs import ENDED, Job, JobStatus
 from edgeq.errors import (
     InvalidInput,
     JobCancelled,
@@ -24,14 +25,20 @@ from edgeq.queue.event_stream import EventStream
 from edgeq.queue.jobs import Jobs, refuse_no_id
 from edgeq.queue.type_directory import name_of
 
+_LONGEST_SECONDS = 31_536_000.0
+
 
 class Waiting(Jobs):
     """The methods that wait. None of them asks the database again and again."""
 
     _endings: Endings | None = None
+    _streams: frozenset[EventStream] = frozenset()
 
     async def close(self) -> None:
         endings, self._endings = self._endings, None
+        streams, self._streams = self._streams, frozenset()
+        for stream in streams:
+            stream.end(StoreClosed("This queue was closed."))
         try:
             if endings is not None:
                 await endings.close()
@@ -41,13 +48,20 @@ class Waiting(Jobs):
     async def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """The job once it is completed, failed or cancelled; WaitTimeout after `timeout` seconds.
 
-        A job under review has not ended.
+        A job under review has not ended. A timeout of 0 looks once.
         """
+        seconds = _checked(timeout)
+        if seconds == 0:
+            return await self._ended_by_now(job_id)
         refuse_no_id(job_id)
         endings = await self._watched_endings()
-        ended = endings.expect(job_id)
-        endings.look_at([job_id])
-        return self._shown(await _within(ended, job_id, timeout))
+        return self._shown(await _within(endings.expect(job_id), job_id, seconds))
+
+    async def _ended_by_now(self, job_id: str) -> Job:
+        job = await self.get(job_id)
+        if job.status not in ENDED:
+            raise WaitTimeout(job_id, 0)
+        return job
 
     async def result(self, job_id: str, timeout: float | None = None) -> Any:
         """What the handler returned; raises what became of the job instead, if anything did.
@@ -72,15 +86,17 @@ class Waiting(Jobs):
         `timeout` is how long to wait, in seconds; the job is alive after a WaitTimeout. Other
         options are those of `enqueue`. A key whose job has completed answers at once.
         """
+        seconds = _checked(timeout)
         await self._types.freshen(name_of(job_type))
         new = self.prepare(job_type, input, **options)
         endings = await self._watched_endings()
         # Before it is stored: a worker may be done with it before this hears that it is.
-        ended = endings.expect(new.id)
+        ended = endings.expect(new.id, is_stored=False)
         try:
             (enqueued,) = await self._stored_as((new,), None)
+            endings.stored(new.id)
             if not enqueued.duplicate:
-                return await self._result_of(await _within(ended, new.id, timeout))
+                return await self._result_of(await _within(ended, new.id, seconds))
         finally:
             ended.cancel()
         return await self._result_of(await self.wait(enqueued.job_id, timeout))
@@ -102,6 +118,8 @@ class Waiting(Jobs):
             raise InvalidInput.at("after", f"must be the position of an event, got {after!r}")
         if after is not None and not 0 <= after < 2**63:
             raise InvalidInput.at("after", "is not the position of an event")
+        if isinstance(types, str):
+            raise InvalidInput.at("types", f"must be names of job types, got {types!r}")
         names = None if types is None else frozenset(types)
 
         def wanted(change: Change) -> bool:
@@ -111,12 +129,14 @@ class Waiting(Jobs):
                 and (tenant_id is None or change.tenant_id == tenant_id)
             )
 
-        stream = EventStream(self._store, after, wanted).events()
+        stream = EventStream(self._store, after, wanted)
+        self._streams |= {stream}
         try:
-            async for event in stream:
-                yield event
+            async with aclosing(stream.events()) as events:
+                async for event in events:
+                    yield event
         finally:
-            await stream.aclose()  # type: ignore[attr-defined]
+            self._streams -= {stream}
 
     async def _result_of(self, job: Job) -> Any:
         if job.result_is_gone(self._store.now()):
@@ -133,6 +153,13 @@ class Waiting(Jobs):
                 raise ResultNotReady(job.id, job.status)
 
     async def _watched_endings(self) -> Endings:
+        if self._endings is not None and self._endings.is_of_another_loop():
+            raise RuntimeError(
+                "A queue belongs to one event loop at a time: open another one here."
+            )
+        if self._endings is not None and self._endings.has_outlived_its_loop():
+            await self._endings.close()
+            self._endings = None
         if self._endings is None:
             self._endings = Endings(self._store)
         endings = self._endings
@@ -143,10 +170,19 @@ class Waiting(Jobs):
         return endings
 
 
+def _checked(timeout: object) -> float | None:
+    """Seconds that a clock can count; whatever else there is, is refused before anything begins."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise InvalidInput.at("timeout", f"must be seconds, got {timeout!r}")
+    if not timeout >= 0:
+        raise InvalidInput.at("timeout", f"must not be below 0, got {timeout!r}")
+    # What is longer than a year is as good as for ever, and fits every clock.
+    return None if timeout > _LONGEST_SECONDS else float(timeout)
+
+
 async def _within(ended: asyncio.Future[Job], job_id: str, seconds: float | None) -> Job:
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float)):
-        ended.cancel()
-        raise InvalidInput.at("timeout", f"must be seconds, got {seconds!r}")
     try:
         async with asyncio.timeout(seconds):
             return await ended

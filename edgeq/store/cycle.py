@@ -76,7 +76,7 @@ def run_cycle(tx: Transaction, cycle: Cycle) -> CycleAnswer:
         flows.follow(tx, [flows.End(job.id, JobStatus.CANCELLED, job.batch_id) for job in late])
         expired = [jobs_sql.moved(job, JobStatus.CANCELLED) for job in late]
         suspect, last_chance = suspects_due(tx, cycle.claim)
-        if cycle.claim.asks_when and not claimed:
+        if cycle.claim.asks_when and len(claimed) < cycle.claim.wanted:
             wanted = (tx.types.by_name.get(each.name) for each in cycle.claim.types)
             next_moment = due.next_moment(tx, [t for t in wanted if t and t.is_claimable])
     return CycleAnswer(

@@ -15,6 +15,7 @@ from edgeq.store.system_sql import Reader
 from edgeq.store.tables import LOCKED, READY, SUSPECT, jobs
 
 _INDEXES = (READY, SUSPECT)
+_PATIENCE_MS = 1_000
 _COUNT = {
     index: select(func.count()).select_from(
         pending([jobs.c.seq], index)
@@ -67,7 +68,11 @@ def first(reader: Reader, types: Iterable[JobType], *, after: int = -1) -> int |
 
 def next_moment(reader: Reader, types: Iterable[JobType]) -> int | None:
     """When there may be work without anybody saying so: a job comes due, or a lock expires."""
-    moments = (first(reader, types, after=reader.now), reader.rows(_FIRST_EXPIRY)[0][0])
+    expiry = reader.rows(_FIRST_EXPIRY)[0][0]
+    if expiry is not None and expiry <= reader.now:
+        # Not taken back although it could have been: too many at once, or a clock that jumped.
+        expiry = reader.now + _PATIENCE_MS
+    moments = (first(reader, types, after=reader.now), expiry)
     return min((moment for moment in moments if moment is not None), default=None)
 
 

@@ -14,13 +14,12 @@ from sqlalchemy.orm import Session, scoped_session
 from edgeq.errors import BadSetting
 from edgeq.ports.commands import Command
 from edgeq.store.attach import driver_connection_of, on_its_thread
-from edgeq.store.gate import Gate
 from edgeq.store.gated import GatedConnection
 
 T = TypeVar("T")
 
 
-async def write_within(connection: object, gate: Gate, command: Command[T], now: int) -> T:
+async def write_within(connection: object, gate: Path, command: Command[T], now: int) -> T:
     """For any of SQLAlchemy's connections and sessions, sync or async."""
     match connection:
         case AsyncSession() | async_scoped_session():
@@ -31,7 +30,7 @@ async def write_within(connection: object, gate: Gate, command: Command[T], now:
             return write_within_blocking(connection, gate, command, now)
 
 
-def write_within_blocking(connection: object, gate: Gate, command: Command[T], now: int) -> T:
+def write_within_blocking(connection: object, gate: Path, command: Command[T], now: int) -> T:
     """For a Connection or a Session, on the thread that uses it."""
     match connection:
         case Session() | scoped_session():
@@ -55,7 +54,7 @@ def write_within_blocking(connection: object, gate: Gate, command: Command[T], n
 
 
 async def _within_async(
-    connection: AsyncConnection, gate: Gate, command: Command[T], now: int
+    connection: AsyncConnection, gate: Path, command: Command[T], now: int
 ) -> T:
     joined = connection.sync_connection
     if joined is None:
@@ -74,7 +73,7 @@ async def _within_async(
         raise
 
 
-def _prepared(connection: Connection, gate: Gate) -> GatedConnection:
+def _prepared(connection: Connection, gate: Path) -> GatedConnection:
     """The driver's connection, if a job may be added to its transaction."""
     raw = driver_connection_of(connection.connection.dbapi_connection)
     if not isinstance(raw, GatedConnection):
@@ -82,7 +81,7 @@ def _prepared(connection: Connection, gate: Gate) -> GatedConnection:
             "The engine of this connection is not prepared for the queue. Call "
             "edgeq.attach(engine) right after create_engine()."
         )
-    if raw.gate.path != gate.path:
+    if raw.gate.path != gate:
         raise BadSetting(
             f"This connection is on {raw.path}, and the queue is on {_file_of(gate)}: one "
             "transaction cannot span two files. Give both the same address."
@@ -95,5 +94,5 @@ def _prepared(connection: Connection, gate: Gate) -> GatedConnection:
     return raw
 
 
-def _file_of(gate: Gate) -> Path:
-    return gate.path.with_suffix("")
+def _file_of(gate: Path) -> Path:
+    return gate.with_suffix("")

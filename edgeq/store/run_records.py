@@ -151,8 +151,12 @@ def finish(tx: Transaction, command: FinishRun) -> RunReport:
     """Record what a run did; a run that had nothing to do is only counted."""
     report = _with_what_is_left(tx, command)
     _add_durations(tx, command.durations)
+    begun = tx.row(_KIND_AND_NAME, run_id=command.run_id)
+    if begun is None:
+        # Cancelled before it began, or ended before: there is nothing to count.
+        return report
+    kind, worker_name = begun
     text = msgspec.json.encode(report).decode()
-    kind, worker_name = tx.row(_KIND_AND_NAME, run_id=command.run_id) or ("", "")
     if kind == "worker" or report.claimed or report.reclaimed or report.fired:
         tx.change(_FINISH, run_id=command.run_id, now=tx.now, stopped=report.stopped, report=text)
         return report

@@ -89,7 +89,13 @@ def connect(path: Path, *, durable: bool = True) -> sqlite3.Connection:
 def connect_for_reading(path: Path) -> sqlite3.Connection:
     """A connection that never writes, and never checkpoints."""
     with in_our_words(path):
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        # Not even an empty file: a queue that was deleted must be missed, not made again.
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=rw",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+        )
         try:
             for pragma in READER_PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}").fetchall()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, event
+from sqlalchemy import URL, Connection, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.sql.expression import Executable
@@ -23,6 +25,7 @@ from edgeq.store.sqlite_session import CLOSING_SECONDS
 
 T = TypeVar("T")
 _CONNECTIONS = 4
+_LOOK_SECONDS = 0.005
 
 
 class ConnectionReader:
@@ -43,7 +46,12 @@ class SqliteReaders:
         self._path = path
         self._clock = clock
         self._engine: AsyncEngine = create_async_engine(
-            f"sqlite+aiosqlite:///{path}",
+            # Not even an empty file: a queue that was deleted must be missed, not made again.
+            URL.create(
+                "sqlite+aiosqlite",
+                database=path.absolute().as_uri(),
+                query={"mode": "rw", "uri": "true"},
+            ),
             isolation_level="AUTOCOMMIT",
             pool_size=_CONNECTIONS,
             max_overflow=0,
@@ -52,8 +60,17 @@ class SqliteReaders:
         )
         self._engine.sync_engine.dialect.statement_compiler = IndexedByCompiler
         event.listen(self._engine.sync_engine, "connect", _prepare)
+        self._reading: set[asyncio.Task[Any]] = set()
 
     async def read(self, query: Query[T]) -> T:
+        """Reads are short, and go on when their caller is cancelled: a connection whose opening
+        was cancelled would stay open until the garbage collector finds it."""
+        reading = asyncio.get_running_loop().create_task(self._read(query))
+        self._reading.add(reading)
+        reading.add_done_callback(self._reading.discard)
+        return await asyncio.shield(reading)
+
+    async def _read(self, query: Query[T]) -> T:
         answer = ANSWERS[type(query)]
         now = self._clock.now()
         try:
@@ -68,6 +85,11 @@ class SqliteReaders:
 
     async def close(self) -> None:
         """Through the gate: the last connection to a file checkpoints when it closes."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING_SECONDS):
+                # They may be of other event loops, which could not be waited for together.
+                while self._reading:  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_SECONDS)
         gate = Gate(self._path)
         try:
             await gate.acquire_beside_loop(CLOSING_SECONDS)

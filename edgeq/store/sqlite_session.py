@@ -55,6 +55,7 @@ class SqliteSession:
         self._view = SqliteTransaction(connection, path)
         self._data_version = self._read_data_version()
         self._commits = 0
+        self._changed_before = 0
         self._holds_gate = False
 
     def begin(self) -> SqliteTransaction:
@@ -65,20 +66,23 @@ class SqliteSession:
             with in_our_words(self._path):
                 self._begin_immediate()
             self._view.start(self._now())
+            self._changed_before = self._connection.total_changes
         except BaseException:
             self.rollback()
             raise
         return self._view
 
-    def commit(self) -> None:
+    def commit(self) -> bool:
         view = self._view
         with in_our_words(self._path):
             view.write_feed()
             self._commits += 1
             if self._commits % _TRIM_EVERY == 0:
                 view.change(system_sql.TRIM_FEED, before=view.now - FEED_KEPT_MS)
+            has_changed = self._connection.total_changes != self._changed_before
             self._connection.execute("COMMIT")
         self._leave()
+        return has_changed
 
     def rollback(self) -> None:
         self._view.forget()

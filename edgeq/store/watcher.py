@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy.sql.expression import Executable
 
-from edgeq.errors import StoreError, StoreMoved
+from edgeq.errors import StoreBusy, StoreError, StoreMoved, StoreUnavailable
 from edgeq.ports.queries import Changes, GetChanges
 from edgeq.ports.store import Listener
 from edgeq.store.reads import get_changes
@@ -44,21 +44,34 @@ class Watcher:
         self._listeners: tuple[Listener, ...] = ()
         self._changing = threading.Lock()
         self._ends = threading.Event()
+        self._moved: StoreMoved | None = None
         self._inode = inode_of(path)
         self._connection = connect_for_reading(path)
         self._version = -1
-        self._position = self._newest()
         self._quiet_looks = 0
+        try:
+            self._position = self._newest()
+        except BaseException:
+            self._connection.close()
+            raise
         self._thread = threading.Thread(target=self._live, name="edgeq-watcher", daemon=True)
         self._thread.start()
 
     def add(self, listener: Listener) -> Callable[[], None]:
+        """Tell a listener, too; StoreMoved if there is nothing left to tell of."""
+
+        # An object of its own: the same function may listen twice, and leave once.
+        def tell(news: Changes | StoreError) -> None:
+            listener(news)
+
         with self._changing:
-            self._listeners = (*self._listeners, listener)
+            if self._moved is not None:
+                raise StoreMoved(str(self._moved))
+            self._listeners = (*self._listeners, tell)
 
         def remove() -> None:
             with self._changing:
-                self._listeners = tuple(each for each in self._listeners if each is not listener)
+                self._listeners = tuple(each for each in self._listeners if each is not tell)
 
         return remove
 
@@ -77,11 +90,12 @@ class Watcher:
                     if looks % _LOOKS_BETWEEN_STATS == 0:
                         refuse_replaced(self._path, self._inode)
                     self._look()
-                except StoreError as failure:
-                    self._tell(failure)
-                    if isinstance(failure, StoreMoved):
-                        return
+                except Exception as failure:  # whatever it was, watching goes on
                     self._mend(failure)
+        except StoreMoved as moved:
+            with self._changing:
+                self._moved = moved
+            self._tell(moved)
         finally:
             self._connection.close()
 
@@ -96,7 +110,6 @@ class Watcher:
         if version == self._version:
             self._quiet_looks += 1
             return
-        self._version = version
         self._quiet_looks = 0
         while True:
             news = get_changes(
@@ -107,7 +120,8 @@ class Watcher:
             if news.changes or news.reset:
                 self._tell(news)
             if not news.changes:
-                return
+                break
+        self._version = version
 
     def _newest(self) -> int:
         reader = _PlainReader(self._connection, self._path, self._now())
@@ -120,12 +134,18 @@ class Watcher:
             except Exception:  # one listener's fault is not the others' loss
                 _log.exception("a listener of the change feed failed")
 
-    def _mend(self, failure: StoreError) -> None:
+    def _mend(self, failure: Exception) -> None:
         """Open a new connection instead of one that failed, however long that takes."""
+        if isinstance(failure, StoreMoved):
+            raise failure
         _log.warning("watching for changes failed and is tried again: %s", failure)
+        if not isinstance(failure, StoreError):
+            failure = StoreUnavailable(f"{self._path} cannot be watched ({failure}).")
+        self._tell(failure)
         self._connection.close()
         while not self._ends.wait(_MEND_SECONDS):
-            with contextlib.suppress(StoreError):
+            with contextlib.suppress(StoreUnavailable, StoreBusy, OSError):
+                refuse_replaced(self._path, self._inode)
                 self._connection = connect_for_reading(self._path)
                 self._version = -1
                 return

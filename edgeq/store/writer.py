@@ -55,6 +55,7 @@ class Writer:
         self._state = threading.Lock()
         self._is_closed = True
         self._is_at_gate = False
+        self._last_speaker: int | None = None
         self._thread: threading.Thread | None = None
         self.watches = LockWatches(self._waiting.put, elapsed)
 
@@ -106,6 +107,11 @@ class Writer:
         patience = self._patience if timeout is None else timeout
         return unit.wait(patience, lambda: self._busy(patience))
 
+    def take_last_words(self) -> None:
+        """Hear nobody but the calling thread; what was handed in before is still carried out."""
+        with self._state:
+            self._last_speaker = threading.get_ident()
+
     def _hand_in(self, unit: Unit[Any]) -> None:
         if threading.current_thread() is self._thread:
             raise WriterHeld(
@@ -115,7 +121,9 @@ class Writer:
         with self._state:
             if self._is_closed:
                 raise StoreClosed("This queue is closed. Open it with `async with Queue(...)`.")
-            self._waiting.put(unit)
+            # A refusal would only be heard by a program that is about to end, and in its way.
+            if self._last_speaker in (None, threading.get_ident()):
+                self._waiting.put(unit)
 
     def _busy(self, patience: float | None = None) -> StoreBusy:
         return StoreBusy(
@@ -182,11 +190,13 @@ class Writer:
         try:
             for unit in units:
                 self._run(transaction, unit, alone=len(units) == 1)
-            session.commit()
+            # A claim that found nothing is no news: a worker would answer it with another one.
+            if session.commit():
+                self.watches.something_was_written()
         except Exception as failure:  # whatever it was, the units must hear of it
             session.rollback()
             self._one_by_one(session, units, failure)
-        self.watches.something_was_written()
+            self.watches.something_was_written()
         deliver_all(units)
         return is_last
 

@@ -19,6 +19,7 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import event
 
+from edgeq.core.durations import Histogram
 from edgeq.core.ids import unique_key, uuid7
 from edgeq.core.job_types import TypePolicy
 from edgeq.core.jobs import ClaimedJob, JobStatus, LogLevel, NewJob
@@ -262,6 +263,22 @@ def commands_of(database: Database) -> dict[str, tuple[c.Command[Any], ...]]:
         "claim a suspect": (
             c.Cycle("run-3", until, claim=c.Claim(CLAIM.types, CLAIM.steps, wants="suspect")),
         ),
+        "claim, and ask when there is more": (
+            c.Cycle(
+                "run-3",
+                until,
+                claim=c.Claim(CLAIM.types, (ClaimStep("nobody", 5),), asks_when=True),
+            ),
+        ),
+        "claim a last chance": (
+            c.Cycle(
+                "run-3",
+                until,
+                claim=c.Claim(CLAIM.types, CLAIM.steps, wants="last_chance", isolates_from=1),
+            ),
+        ),
+        "refresh": (c.RefreshRun("run-2", {("mail", ""): Histogram.EMPTY}),),
+        "lose a run": (c.LoseRun("run-2"),),
         "take back": (c.ExtendLocks("run-2", 0), c.Cycle("run-3", until, claim=CLAIM)),
         "shorten": (c.ExtendLocks("run-2", 10**15), c.Cycle("run-3", until, claim=CLAIM)),
         "settle": (
@@ -312,17 +329,32 @@ def commands_of(database: Database) -> dict[str, tuple[c.Command[Any], ...]]:
     }
 
 
-COMMANDS = """claim, claim a suspect, take back, shorten, settle, extend, run, release a run,
-insert, cancel, cancel a family, retry, retry from a step, retry afresh, approve, reject, fail,
-release, delete, update, step, follow, batch"""
+COMMANDS = (
+    *("claim", "claim a suspect", "claim, and ask when there is more", "claim a last chance"),
+    *("take back", "shorten", "settle", "extend", "run", "refresh", "release a run", "lose a run"),
+    *("insert", "cancel", "retry", "approve", "reject", "fail", "release", "delete", "update"),
+    *("cancel a family", "retry from a step", "retry afresh", "step", "follow", "batch"),
+)
 
 
-@pytest.mark.parametrize("name", re.split(r",\s+", COMMANDS))
+@pytest.mark.parametrize("name", COMMANDS)
 def test_no_command_reads_or_sorts_more_as_the_queue_grows(database: Database, name: str) -> None:
     seen = database.seen_by_writer(*commands_of(database)[name])
 
     assert seen
     assert database.bad_lines(seen) == []
+
+
+def test_every_command_of_the_list_is_looked_at(database: Database) -> None:
+    assert set(commands_of(database)) == set(COMMANDS)
+
+
+def test_asking_when_there_is_more_looks_at_due_times_and_at_locks(database: Database) -> None:
+    (name,) = (each for each in COMMANDS if "ask when" in each)
+    statements = [sql for sql, _ in database.seen_by_writer(*commands_of(database)[name])]
+
+    assert any("min(background_jobs.scheduled_for)" in sql for sql in statements)
+    assert any("min(background_jobs.lock_expires_at)" in sql for sql in statements)
 
 
 FILTERS: dict[str, Any] = {

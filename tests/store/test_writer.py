@@ -270,6 +270,71 @@ async def test_closing_finishes_what_was_handed_in(queue: SqliteStore, new_job: 
     assert await exist(queue, *jobs) == [True] * 5
 
 
+async def test_after_the_last_words_nobody_else_is_heard(
+    queue: SqliteStore, new_job: JobBuilder
+) -> None:
+    before, last, late = new_job(), new_job(), new_job()
+    heard = threading.Event()
+
+    def speak() -> None:
+        queue.take_last_words()
+        heard.set()
+        queue.write_blocking(InsertJobs((last,)))
+
+    with held(queue):
+        earlier = await hand_in(queue.write(InsertJobs((before,))))
+        speaking = asyncio.create_task(asyncio.to_thread(speak))
+        await asyncio.to_thread(heard.wait, PATIENCE_SECONDS)
+        unheard = await hand_in(queue.write(InsertJobs((late,))))
+    await asyncio.gather(speaking, *earlier)
+
+    assert await exist(queue, before, last, late) == [True, True, False]
+    assert not unheard[0].done()
+    unheard[0].cancel()
+
+
+async def test_an_opening_that_was_cancelled_leaves_the_next_one_alone(
+    tmp_path: Path, clock: FakeClock, new_job: JobBuilder, migrated_file: Path
+) -> None:
+    threads = own_threads()
+    path = shutil.copy(migrated_file, tmp_path / "queue.db")
+    store = SqliteStore(f"sqlite:///{path}", clock)
+    gate = Gate(Path(path))
+    gate.acquire()
+
+    (first,) = await hand_in(store.open())
+    first.cancel()
+    (second,) = await hand_in(store.open())
+    gate.release()
+    gate.close()
+    await second
+    while len(own_threads()) > len(threads) + 1:  # noqa: ASYNC110 - an abandoned end is not told
+        await asyncio.sleep(0)
+    await store.write(ExtendLocks("nobody", 0))
+    await store.close()
+
+    assert first.cancelled()
+    assert own_threads() == threads
+    assert open_files(tmp_path) == set()
+
+
+async def test_a_read_that_was_cancelled_while_it_connected_leaves_no_connection(
+    tmp_path: Path, clock: FakeClock, migrated_file: Path
+) -> None:
+    path = shutil.copy(migrated_file, tmp_path / "queue.db")
+    for turns in range(1, 8):
+        store = SqliteStore(f"sqlite:///{path}", clock)
+        await store.open()
+        reading = asyncio.create_task(store.read(ListTypes()))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading])
+        await store.close()
+
+        assert open_files(tmp_path) == set()
+
+
 async def test_a_call_from_inside_the_writers_own_transaction_is_refused(
     queue: SqliteStore, new_job: JobBuilder
 ) -> None:

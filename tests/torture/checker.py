@@ -21,13 +21,13 @@ class Evidence:
     completions: Counter[str]  # by job, from the change feed
     letters: Counter[str]
     ledger: Ledger
-    killed: frozenset[int] = frozenset()
+    killed: frozenset[int | str] = frozenset()  # pids, and the names of these processes
     integrity: str = "ok"
     poison: frozenset[str] = frozenset()
 
     def was_killed(self, entry: Entry) -> bool:
         """Whether the process that said this was killed, or the one that it dies with."""
-        return not self.killed.isdisjoint((entry.pid, entry.parent))
+        return not self.killed.isdisjoint((entry.pid, entry.parent, entry.worker))
 
 
 def violations(evidence: Evidence, promises: Iterable[Promise]) -> list[str]:

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +75,22 @@ class Database:
         finally:
             os.close(descriptor)
 
+    def gate_is_free(self) -> bool:
+        descriptor = os.open(f"{self.path}.gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        else:
+            return True
+        finally:
+            os.close(descriptor)
+
+    def correlated(self, correlation_id: str) -> int:
+        """How many jobs were stored under this name."""
+        query = "SELECT count(*) FROM background_jobs WHERE correlation_id = ?"
+        return int(self._rows(query, correlation_id)[0][0])
+
     def jobs(self) -> dict[str, JobRow]:
         return {row[0]: JobRow(*row) for row in self._rows(_JOBS)}
 
@@ -116,6 +132,11 @@ class Database:
         found = self._rows("SELECT id FROM worker_runs WHERE worker_name = ?", worker_name)
         return {run_id for (run_id,) in found}
 
+    def open_runs(self, worker_name: str) -> int:
+        """How many runs of this name have no end."""
+        query = "SELECT count(*) FROM worker_runs WHERE worker_name = ? AND ended_at IS NULL"
+        return int(self._rows(query, worker_name)[0][0])
+
     def held_by(self, runs: set[str]) -> list[str]:
         """The jobs that these runs have locked."""
         found = self._rows("SELECT id, locked_by FROM background_jobs WHERE status = 'processing'")
@@ -137,6 +158,18 @@ class Database:
 
     def traces(self) -> list[list[tuple[Any, ...]]]:
         return [self._rows(query) for query in _TRACES]
+
+    def traces_of(self, job_ids: Iterable[str]) -> list[list[tuple[Any, ...]]]:
+        """The same of some jobs, while others may change."""
+        wanted = json.dumps(list(job_ids))
+        among = "IN (SELECT value FROM json_each(?))"
+        return [
+            self._rows(f"SELECT * FROM background_jobs WHERE id {among} ORDER BY seq", wanted),  # noqa: S608
+            *(
+                self._rows(f"SELECT * FROM {table} WHERE job_id {among} ORDER BY id", wanted)  # noqa: S608
+                for table in ("background_job_attempts", "background_job_logs", "dead_letters")
+            ),
+        ]
 
     def integrity(self) -> str:
         return ", ".join(text for (text,) in self._rows("PRAGMA integrity_check"))

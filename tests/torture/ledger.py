@@ -28,8 +28,8 @@ class Event(StrEnum):
 class Entry:
     """One line; `at` is in nanoseconds of a clock that all processes share.
 
-    The parent is told too: edgeq gives a job on its last chance a process of its own, which dies
-    with the process that started it.
+    The parent is told too, and the name that both have: edgeq gives a job on its last chance a
+    process of its own, which dies with the process that started it, and may be an orphan by then.
     """
 
     event: Event
@@ -40,6 +40,7 @@ class Entry:
     fence: int
     losses: int
     at: int
+    worker: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,9 @@ def mentions(path: Path, pid: int) -> bool:
 def write(event: Event, *, job_id: str, attempt: int, fence: int, losses: int) -> None:
     """Add a line with one write: lines of several processes do not mix."""
     now = time.monotonic_ns()
-    entry = Entry(event, os.getpid(), os.getppid(), job_id, attempt, fence, losses, now)
+    pids = os.getpid(), os.getppid()
+    worker = os.environ.get("EDGEQ_WORKER_NAME", "")
+    entry = Entry(event, *pids, job_id, attempt, fence, losses, now, worker)
     # A newline on both sides: what a kill leaves of a line spoils no other.
     os.write(_descriptor(), b"\n%s\n" % json.dumps(asdict(entry)).encode())
 

@@ -198,6 +198,12 @@ class Place:
             ["edgeq", "--db", self.database.url, *handlers, "process", "--json", *limits.options()]
         )
 
+    def start_worker(self, *options: str, grace: float = 1.0) -> Child:
+        """Start `edgeq worker`."""
+        handlers = ["--handlers", str(HANDLERS)]
+        worker = ["worker", "--json", "--grace", f"{grace:g}", *options]
+        return self.start_python(["edgeq", "--db", self.database.url, *handlers, *worker])
+
     def start_python(self, module: Sequence[str]) -> Child:
         child = Child(f"child-{len(self.children)}", ["-m", *module], self)
         self.children.append(child)
@@ -241,6 +247,6 @@ class Place:
             completions=self.database.events("completed"),
             letters=self.database.dead_letters(),
             ledger=ledger.read(self.ledger),
-            killed=frozenset(self.killed),
+            killed=frozenset(self.killed | {c.name for c in self.children if c.pid in self.killed}),
             integrity=self.database.integrity(),
         )

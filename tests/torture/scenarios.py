@@ -7,12 +7,16 @@ from functools import partial
 from pathlib import Path
 
 from tests.torture.budgets import budgets
+from tests.torture.cancelled_awaits import cancelled_awaits
 from tests.torture.contention import contention
 from tests.torture.finding import Finding
 from tests.torture.poison import poison
 from tests.torture.processes import CommandFailed
 from tests.torture.signals import signals
 from tests.torture.storm import kill_storm
+from tests.torture.worker_kills import worker_kills
+from tests.torture.worker_signals import worker_signals
+from tests.torture.worker_zombies import worker_zombies
 from tests.torture.zombies import woken_in_time, woken_too_late
 
 Scenario = Callable[[int, Path], Finding]
@@ -25,6 +29,10 @@ SMALL: dict[str, Scenario] = {
     "budgets": partial(budgets, rounds=1, at_once=3),
     "signals": partial(signals, count=6),
     "poison_alone": partial(poison, how="alone", jobs=100),
+    "worker_signals": partial(worker_signals, count=8),
+    "worker_kills": partial(worker_kills, kills=3, waits_for_locks=0),
+    "worker_zombies": partial(worker_zombies, zombies=2, waits_for_locks=False),
+    "cancelled_awaits": partial(cancelled_awaits, count=150),
 }
 FULL: dict[str, Scenario] = {
     "kill_storm": partial(kill_storm, jobs=2_000, kills=50),
@@ -35,6 +43,10 @@ FULL: dict[str, Scenario] = {
     "signals": partial(signals, count=40),
     "poison_alone": partial(poison, how="alone", jobs=1_000),
     "poison_isolated": partial(poison, how="isolated", jobs=1_000),
+    "worker_signals": partial(worker_signals, count=100),
+    "worker_kills": partial(worker_kills, kills=20, waits_for_locks=1),
+    "worker_zombies": partial(worker_zombies, zombies=6, waits_for_locks=True),
+    "cancelled_awaits": partial(cancelled_awaits, count=2_000),
 }
 
 

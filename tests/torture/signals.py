@@ -33,7 +33,7 @@ def signals(seed: int, folder: Path, *, count: int) -> Finding:
             took[how].append(round(seconds, 2))
             wrong += [f"{kind}, {how}: {text}" for text in found]
         for kind, place in places.items():
-            found = violations(place.evidence(), (*AFTER_ANYTHING, _no_signal_was_counted))
+            found = violations(place.evidence(), (*AFTER_ANYTHING, no_signal_was_counted))
             wrong += [f"{kind}: {text}" for text in found]
     return Finding("signals", seed, {"signals": count, "took": took}, wrong)
 
@@ -59,7 +59,7 @@ def _interrupt(place: Place, chance: Random, how: str) -> tuple[float, list[str]
     return seconds, wrong
 
 
-def _no_signal_was_counted(evidence: Evidence) -> list[str]:
+def no_signal_was_counted(evidence: Evidence) -> list[str]:
     """Only a budget counts an interruption: a deploy is not the job's fault."""
     return [
         f"{job.type} {job.id} has {job.interruptions} interruptions"

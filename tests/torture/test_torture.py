@@ -1,4 +1,4 @@
-"""The promises under torture, in a minute; `make torture` takes more time and more of everything.
+"""The promises under torture, in short; `make torture` takes more time and more of everything.
 
 A failure names its seed: `python -m tests.torture --small --seed N --scenario NAME` repeats it.
 """
@@ -51,3 +51,21 @@ def test_a_job_that_kills_its_process_fails_after_three_losses_and_the_others_fi
     tmp_path: Path,
 ) -> None:
     _finds_nothing("poison_alone", tmp_path)
+
+
+def test_a_worker_that_is_asked_to_stop_leaves_nothing_behind(tmp_path: Path) -> None:
+    _finds_nothing("worker_signals", tmp_path)
+
+
+def test_the_jobs_of_a_worker_that_was_killed_are_done_by_another(tmp_path: Path) -> None:
+    _finds_nothing("worker_kills", tmp_path)
+
+
+def test_nothing_is_accepted_from_a_worker_that_lost_its_locks_in_its_sleep(
+    tmp_path: Path,
+) -> None:
+    _finds_nothing("worker_zombies", tmp_path)
+
+
+def test_a_call_that_is_cancelled_happened_or_not_and_leaves_nothing_open(tmp_path: Path) -> None:
+    _finds_nothing("cancelled_awaits", tmp_path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 
@@ -58,3 +60,35 @@ def zombie_in_thread(ctx: SyncContext, input: Shift) -> Done:
 
 def _seconds(ctx: Context | SyncContext, input: Shift) -> float:
     return input.seconds if ctx.job.losses == 0 else input.rescue_seconds
+
+
+@handler("late")
+async def late(ctx: Context, input: Shift) -> Done:
+    """Ends while its process is stopped: all that is left to do is to say so, too late."""
+    with told(ctx), _refusals(ctx):
+        await asyncio.sleep(_seconds(ctx, input))
+        await ctx.log("ended")
+        await ctx.progress(99)
+    return done(ctx)
+
+
+@handler("late_in_thread")
+def late_in_thread(ctx: SyncContext, input: Shift) -> Done:
+    with told(ctx), _refusals(ctx):
+        time.sleep(_seconds(ctx, input))
+        ctx.log("ended")
+        ctx.progress(99)
+    return done(ctx)
+
+
+@contextmanager
+def _refusals(ctx: Context | SyncContext) -> Iterator[None]:
+    """Say how it was learned that the job is lost."""
+    try:
+        yield
+    except (asyncio.CancelledError, LockLost) as learned:
+        if ctx.lost:
+            say(Event.LOST, ctx)
+        if isinstance(learned, LockLost):
+            say(Event.REFUSED, ctx)
+        raise
