@@ -140,7 +140,8 @@ async def test_calls_are_two_seconds_apart_also_those_of_different_courses(
         assert {job.status for job in await parts(queue)} == {"completed"}
     times = [at for at, _ in model.calls]
     assert len(times) == 27
-    assert min(later - earlier for earlier, later in pairwise(times)) >= 2
+    # A call is made, and noted, a moment after its turn has come.
+    assert min(later - earlier for earlier, later in pairwise(times)) > 1.99
 
 
 async def test_at_most_two_courses_advance_at_once(
