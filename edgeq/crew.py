@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
@@ -50,12 +51,15 @@ class Crew:
     def take(self, job: ClaimedJob, *, is_long: bool = False) -> None:
         """Give a job its slot; its handler is called by the next `launch`."""
         now = self._elapsed()
+        handler = self._handlers[job.handler_name]
+        # That of a handler in a process is set when the process has called it.
+        has_begun = handler.executor != "process"
         attempt = Attempt(
             job,
-            self._handlers[job.handler_name],
+            handler,
             self._workplace,
             started=now,
-            deadline=now + job.timeout_ms / 1000,
+            deadline=now + job.timeout_ms / 1000 if has_begun else math.inf,
             is_long=is_long,
         )
         self.running[(job.seq, job.fence)] = attempt
@@ -142,8 +146,10 @@ class Crew:
         return self._deadlines[0][0] if self._deadlines else None
 
     def first_deadline(self) -> float | None:
-        """The same, asked by another thread, which must not tidy up."""
-        return min((each.deadline for each in list(self.running.values())), default=None)
+        """The first of those that this process keeps; asked by another thread, which must not
+        tidy up."""
+        ours = (a for a in list(self.running.values()) if a.handler.executor != "process")
+        return min((each.deadline for each in ours), default=None)
 
     def overdue(self, now: float) -> frozenset[int]:
         """The jobs that have run beyond their timeout; asked by other threads too."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, suppress
 
-from edgeq.errors import StoreError
+from edgeq.errors import StoreError, StoreMoved
 from edgeq.ports.commands import RefreshRun
 from edgeq.ports.queries import Changes
 from edgeq.processing import Shift
@@ -26,9 +26,13 @@ class ResidentShift(Shift):
     def _hear_of_changes(self, news: Changes | StoreError) -> None:
         """On the watcher's thread. What somebody else's end makes possible is heard once a second
         by the watch over the locks; what comes new is worth being quick."""
-        if isinstance(news, Changes) and (
+        is_worth_a_claim = (
             news.reset or any(change.status == "pending" for _, _, change in news.changes)
-        ):
+            if isinstance(news, Changes)
+            # The next claim says so to whoever waits for this worker.
+            else isinstance(news, StoreMoved)
+        )
+        if is_worth_a_claim:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._work_may_have_come)
 

@@ -221,6 +221,7 @@ class SyncQueue:
     result = _twin_on_loop(Queue.result)
     enqueue_and_wait = _twin_on_loop(Queue.enqueue_and_wait)
     events = _twin_iterator(Queue.events)
+    position = _twin(Queue.position)
     drain = _twin_on_loop(Queue.drain)
 
     steps = _twin(Queue.steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -21,6 +22,9 @@ _LAST_WORDS_SECONDS = 0.45
 _TURN_SECONDS = 0.00005
 # A worker has no end, but may get stuck at any time.
 _LONGEST_NAP_SECONDS = 5.0
+# How long its event loop may say nothing then.
+_STUCK_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
 
 
 class Watchdog:
@@ -37,12 +41,15 @@ class Watchdog:
         seconds_left: Callable[[], float],
         show: Callable[[RunReport], None],
         exit_code: Callable[[], int] = lambda: 0,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._run = run
         self._store = store
         self._seconds_left = seconds_left
         self._show = show
         self._exit_code = exit_code
+        # Of a worker, which has no end: it may get stuck instead.
+        self._loop = loop
         self._called = threading.Event()
         self._is_over = False
         self._is_urgent = False
@@ -67,10 +74,28 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._is_over:
             left = self._seconds_left()
-            if self._is_urgent or left <= 0:
+            if self._is_urgent or left <= 0 or self._is_stuck():
                 self._end_process()
             self._called.wait(min(max(left, 0.0), _LONGEST_NAP_SECONDS))
             self._called.clear()
+
+    def _is_stuck(self) -> bool:
+        """Whether a handler keeps the event loop beyond its timeout.
+
+        It is asked to answer first: after a process was stopped, or the machine slept, all its
+        deadlines have passed, and nobody is to blame.
+        """
+        if self._loop is None or self._run.stuck_since() is None:
+            return False
+        answered = threading.Event()
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(answered.set)
+        for _ in range(round(_STUCK_SECONDS / _LOOK_SECONDS)):
+            if answered.wait(_LOOK_SECONDS) or self._is_over:
+                return False
+            if self._is_urgent or self._seconds_left() <= 0:
+                return True
+        return True
 
     def report(self, report: RunReport) -> None:
         """Show the run's report, unless one is out already: the first one counts."""

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from edgeq.cli.again import edgeq_again
 from edgeq.cli.invocation import Invocation
 from edgeq.core.runs import RunReport
 from edgeq.surroundings import ChildDied, ChildRefused, LastChance
@@ -68,7 +68,7 @@ class Isolation:
 
     def _command(self, last_chance: LastChance, seconds: float) -> list[str]:
         said = self._invocation
-        command = [sys.executable, "-m", "edgeq", "--db", said.db, "--log-level", said.log_level]
+        command = edgeq_again("--db", said.db, "--log-level", said.log_level)
         if said.handlers is not None:
             command += ["--handlers", said.handlers]
         command += ["process", "--budget", f"{seconds:.3f}", "--grace", f"{self._grace:g}"]

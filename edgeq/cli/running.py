@@ -34,8 +34,6 @@ from edgeq.wiring import Queue, SystemClock
 
 # After the grace: a handler's last chance to unwind, and the writing of what came of it.
 _LAST_SECONDS = UNWIND_SECONDS + 0.25
-# How long after its timeout a handler may still keep the event loop of a worker.
-_STUCK_SECONDS = 5.0
 _BAR_SECONDS = 0.1
 _BAR_WIDTH = 30
 
@@ -110,6 +108,7 @@ async def _run_open(queue: Queue, until_closed: ExitStack, command: Command, sho
             seconds_left=ending.seconds_left,
             show=show,
             exit_code=ending.exit_code,
+            loop=asyncio.get_running_loop() if command.is_resident else None,
         )
         if command.has_parent:
             end_with_parent(watchdog)
@@ -149,17 +148,12 @@ class _Ending:
     """When the process has to be gone at the latest."""
 
     def __init__(self, run: Run, began: float) -> None:
-        self._run = run
         self._elapsed = SystemClock().elapsed
         self._grace = run.limits.grace
         self._at = began + run.limits.seconds + _LAST_SECONDS
 
     def seconds_left(self) -> float:
-        left = self._at - self._elapsed()
-        stuck_since = self._run.stuck_since() if self._run.limits.is_resident else None
-        if stuck_since is None:
-            return left
-        return min(left, stuck_since + _STUCK_SECONDS - self._elapsed())
+        return self._at - self._elapsed()
 
     def bring_forward(self) -> None:
         self._at = min(self._at, self._elapsed() + self._grace + _LAST_SECONDS)

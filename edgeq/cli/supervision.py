@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from edgeq.cli.again import edgeq_again
 from edgeq.cli.invocation import Invocation, ask, set_up_logging
 from edgeq.wiring import Queue, SystemClock
 
@@ -39,7 +40,7 @@ def supervise(invocation: Invocation, limits: dict[str, Any], processes: int) ->
 
 
 def _command(invocation: Invocation, limits: dict[str, Any]) -> list[str]:
-    command = [sys.executable, "-m", "edgeq", "--db", invocation.db]
+    command = edgeq_again("--db", invocation.db)
     command += ["--log-level", invocation.log_level]
     if invocation.handlers is not None:
         command += ["--handlers", invocation.handlers]

@@ -9,6 +9,7 @@ import click
 from edgeq.cli.early_signals import end_at_once
 from edgeq.cli.invocation import Invocation, common_options, reporting_errors
 from edgeq.cli.process_start import process_began
+from edgeq.errors import BadSetting
 
 
 @click.command()
@@ -42,6 +43,8 @@ def worker(invocation: Invocation, *, processes: int, has_parent: bool, **given:
     limits = {name: value for name, value in given.items() if value not in (None, ())}
     with reporting_errors(invocation):
         if processes > 1:
+            if invocation.db == "sqlite:///:memory:":
+                raise BadSetting("Several processes cannot share sqlite:///:memory:. Use a file.")
             from edgeq.cli.supervision import supervise
 
             supervise(invocation, limits, processes)

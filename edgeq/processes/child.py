@@ -210,7 +210,7 @@ class _Child:
             budget_ends=now + begin.budget_ends_in,
             interrupts_at=now + begin.news.interrupts_in,
             state=self._state,
-            config=self._setup.config,
+            config=begin.config,
             prepare_child=_Enqueueing(self, begin.job),
             ledger=ChildLedger(begin, self.ask, self._link.send, self._threads, self._loop.time),
             stops_for=begin.news.stops_for,

@@ -25,10 +25,9 @@ class BrokenFrame(Exception):
 
 
 class Setup(msgspec.Struct, frozen=True, tag=True):
-    """The first message to a child: whose handlers it runs, and the worker's configuration."""
+    """The first message to a child: whose handlers it runs."""
 
     origin: str | tuple[Address, ...]
-    config: dict[str, Any]
 
 
 class News(msgspec.Struct, frozen=True, tag=True):
@@ -48,6 +47,7 @@ class Begin(msgspec.Struct, frozen=True, tag=True):
     budget_ends_in: float
     budget: float
     needed: dict[str, float]
+    config: dict[str, Any]
     news: News
 
 

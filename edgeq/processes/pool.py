@@ -126,7 +126,7 @@ class HandlerProcesses:
         workplace = self._workplace
         if not is_warm:
             await process.connect()
-            process.post(Setup(self._origin, dict(workplace.config)))
+            process.post(Setup(self._origin))
             await _until(Ready, process)
         now, facts = workplace.elapsed(), _facts(attempt)
         self._told[process] = (attempt, facts)
@@ -139,10 +139,12 @@ class HandlerProcesses:
                 budget_ends_in=workplace.budget_ends - now,
                 budget=ledger.budget,
                 needed=ledger.needed(attempt.job.type),
+                config=dict(workplace.config),
                 news=_news(facts, now),
             )
         )
         await _until(Began, process)
+        attempt.deadline = workplace.elapsed() + attempt.job.timeout_ms / 1000
 
     async def _listen(self, process: HandlerProcess, attempt: Attempt) -> Outcome:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any, Self
@@ -17,6 +18,10 @@ _FROM_CONFIG = ("budget", "grace", "concurrency", "fast_slots", "lane_slots")
 
 class JobQueue(Draining):
     """Use it as `async with`: it is open inside."""
+
+    def __init__(self, *parts: Any, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self._at_work: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -50,7 +55,7 @@ class JobQueue(Draining):
             max_jobs=max_jobs,
             lane_slots=lane_slots,
         )
-        return await self.new_run(limits).process()
+        return await self._carry_out(self.new_run(limits))
 
     async def work(
         self,
@@ -75,7 +80,25 @@ class JobQueue(Draining):
             lanes=lanes,
             lane_slots=lane_slots,
         )
-        return await self.new_run(limits).process()
+        return await self._carry_out(self.new_run(limits))
+
+    async def _carry_out(self, run: Run) -> RunReport:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine of asyncio runs in one
+        self._at_work.add(task)
+        try:
+            return await run.process()
+        finally:
+            self._at_work.discard(task)
+
+    async def close(self) -> None:
+        """End the runs of this queue, which put back what they hold, and close it."""
+        others = self._at_work - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others)
+        await super().close()
 
     def limits(self, *, resident: bool = False, **given: Any) -> RunLimits:
         """The limits of a run: what is given, then what is configured, then the defaults.

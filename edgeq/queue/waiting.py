@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any
 
-from edgeq.core.feed import FeedReset, JobEvent
+from edgeq.core.feed import FeedReset, JobEvent, position_of
 from edgeq.core.jobs import ENDED, Job, JobStatus
 from edgeq.errors import (
     InvalidInput,
@@ -18,7 +18,7 @@ from edgeq.errors import (
     StoreClosed,
     WaitTimeout,
 )
-from edgeq.ports.queries import Change
+from edgeq.ports.queries import Change, GetChanges
 from edgeq.queue.endings import Endings
 from edgeq.queue.enqueue import JobTypeName
 from edgeq.queue.event_stream import EventStream
@@ -33,8 +33,15 @@ class Waiting(Jobs):
 
     _endings: Endings | None = None
     _streams: frozenset[EventStream] = frozenset()
+    _is_closing = False
+
+    async def open(self) -> None:
+        await super().open()
+        self._is_closing = False
 
     async def close(self) -> None:
+        # First of all: who begins to wait from here on would be forgotten.
+        self._is_closing = True
         endings, self._endings = self._endings, None
         streams, self._streams = self._streams, frozenset()
         for stream in streams:
@@ -87,6 +94,10 @@ class Waiting(Jobs):
         options are those of `enqueue`. A key whose job has completed answers at once.
         """
         seconds = _checked(timeout)
+        if "connection" in options:
+            raise InvalidInput.at(
+                "connection", "nobody can wait for a job of a transaction that is still open"
+            )
         await self._types.freshen(name_of(job_type))
         new = self.prepare(job_type, input, **options)
         endings = await self._watched_endings()
@@ -101,7 +112,7 @@ class Waiting(Jobs):
             ended.cancel()
         return await self._result_of(await self.wait(enqueued.job_id, timeout))
 
-    async def events(
+    def events(
         self,
         *,
         after: int | None = None,
@@ -109,15 +120,13 @@ class Waiting(Jobs):
         types: Iterable[str] | None = None,
         tenant_id: str | None = None,
     ) -> AsyncIterator[JobEvent | FeedReset]:
-        """Everything that happens to jobs from now on, by any process, in the order of commits.
+        """Everything that happens to jobs, by any process, in the order of commits.
 
         `after` is the `position` of the last event that was seen: what followed it comes first.
-        The feed is kept for an hour; a position that is older gets a FeedReset.
+        Without it, the events begin when the first one is asked for. The feed is kept for an
+        hour; a position that is older gets a FeedReset.
         """
-        if after is not None and (isinstance(after, bool) or not isinstance(after, int)):
-            raise InvalidInput.at("after", f"must be the position of an event, got {after!r}")
-        if after is not None and not 0 <= after < 2**63:
-            raise InvalidInput.at("after", "is not the position of an event")
+        _check_position(after)
         if isinstance(types, str):
             raise InvalidInput.at("types", f"must be names of job types, got {types!r}")
         names = None if types is None else frozenset(types)
@@ -129,6 +138,11 @@ class Waiting(Jobs):
                 and (tenant_id is None or change.tenant_id == tenant_id)
             )
 
+        return self._stream(after, wanted)
+
+    async def _stream(
+        self, after: int | None, wanted: Callable[[Change], bool]
+    ) -> AsyncIterator[JobEvent | FeedReset]:
         stream = EventStream(self._store, after, wanted)
         self._streams |= {stream}
         try:
@@ -137,6 +151,11 @@ class Waiting(Jobs):
                     yield event
         finally:
             self._streams -= {stream}
+
+    async def position(self) -> int:
+        """Where the feed ends now: `events(after=...)` goes on from there."""
+        newest = await self._store.read(GetChanges(0, limit=0))
+        return position_of(newest.position + 1, 0)
 
     async def _result_of(self, job: Job) -> Any:
         if job.result_is_gone(self._store.now()):
@@ -153,6 +172,8 @@ class Waiting(Jobs):
                 raise ResultNotReady(job.id, job.status)
 
     async def _watched_endings(self) -> Endings:
+        if self._is_closing:
+            raise StoreClosed("This queue was closed.")
         if self._endings is not None and self._endings.is_of_another_loop():
             raise RuntimeError(
                 "A queue belongs to one event loop at a time: open another one here."
@@ -168,6 +189,15 @@ class Waiting(Jobs):
             await endings.close()
             raise StoreClosed("This queue was closed.")
         return endings
+
+
+def _check_position(after: object) -> None:
+    if after is None:
+        return
+    if isinstance(after, bool) or not isinstance(after, int):
+        raise InvalidInput.at("after", f"must be the position of an event, got {after!r}")
+    if not 0 <= after < 2**63:
+        raise InvalidInput.at("after", "is not the position of an event")
 
 
 def _checked(timeout: object) -> float | None:

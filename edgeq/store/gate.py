@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeq.errors import StoreBusy, StoreReadOnly, StoreUnavailable
+from edgeq.errors import StoreBusy, StoreClosed, StoreReadOnly, StoreUnavailable
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -45,6 +45,21 @@ def held_by(database: Path, patience: float) -> str | None:
     return None
 
 
+# A lock belongs to what was opened, and a forked child has the same thing open: it would keep the
+# gate shut after its parent has died.
+_open_here: set[int] = set()
+
+
+def _let_go_in_child() -> None:
+    for descriptor in _open_here:
+        with suppress(OSError):
+            os.close(descriptor)
+    _open_here.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+
 class Gate:
     """A blocking flock beside the database.
 
@@ -56,10 +71,11 @@ class Gate:
     def __init__(self, database: Path) -> None:
         self.path = gate_of(database)
         self._descriptor = self._open()
+        self._owner = os.getpid()
 
     def _open(self) -> int:
         try:
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except PermissionError as denied:
             raise StoreReadOnly(
                 f"{self.path} cannot be written: edgeq needs write access to the folder of its "
@@ -67,14 +83,25 @@ class Gate:
             ) from denied
         except OSError as failed:
             raise StoreUnavailable(f"{self.path} cannot be opened: {failed.strerror}.") from failed
+        _open_here.add(descriptor)
+        return descriptor
 
     def acquire(self) -> None:
         """Wait as long as it takes: for the writer's thread, whose callers have a deadline."""
+        self._refuse_after_fork()
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         self._sign()
 
+    def _refuse_after_fork(self) -> None:
+        if os.getpid() != self._owner:
+            raise StoreClosed(
+                f"This queue was opened by process {self._owner}, and this one was forked from it. "
+                "Open one in each process."
+            )
+
     def acquire_at_once(self) -> bool:
         """Go through if nobody is inside; False otherwise."""
+        self._refuse_after_fork()
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -129,7 +156,7 @@ class Gate:
     def _go_on_elsewhere(self) -> None:
         """The abandoned waiter still stands in line, and opens this lock when its turn comes:
         a lock that was taken by the same descriptor would be opened with it."""
-        os.close(self._descriptor)
+        _close(self._descriptor)
         self._descriptor = self._open()
 
     def _busy(self, seconds: float) -> StoreBusy:
@@ -157,7 +184,13 @@ class Gate:
         return _pid_in(self._descriptor)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        if os.getpid() == self._owner:
+            _close(self._descriptor)
+
+
+def _close(descriptor: int) -> None:
+    _open_here.discard(descriptor)
+    os.close(descriptor)
 
 
 def _pid_in(descriptor: int) -> str:
@@ -170,6 +203,7 @@ class _Waiter:
     def __init__(self, descriptor: int, got_it: Callable[[], None]) -> None:
         # The same lock by another number: it stays valid if the owner closes its own.
         self._descriptor = os.dup(descriptor)
+        _open_here.add(self._descriptor)
         self._got_it = got_it
         self._decided = threading.Lock()
         threading.Thread(target=self._live, name="edgeq-gate", daemon=True).start()
@@ -184,7 +218,7 @@ class _Waiter:
             self._got_it()
         else:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        os.close(self._descriptor)
+        _close(self._descriptor)
 
 
 def _tell(loop: AbstractEventLoop, callback: Callable[[], None]) -> None:

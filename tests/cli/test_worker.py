@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,6 +48,12 @@ async def spin(ctx: Context, input: dict[str, Any]) -> None:
     time.sleep(60)
 
 
+@handler("brief", timeout=2, max_retries=1, retry_delay=600)
+async def brief(ctx: Context, input: dict[str, Any]) -> None:
+    Path(f"running-{ctx.job.id}").touch()
+    await asyncio.sleep(30)
+
+
 @handler("poison")
 async def poison(ctx: Context, input: dict[str, Any]) -> None:
     os._exit(7)
@@ -63,8 +70,10 @@ class Workers:
         # So that there is a database that can be asked.
         edgeq("stats")
 
-    def start(self, *words: str, is_ready: bool = True) -> subprocess.Popen[bytes]:
-        process = start(self.edgeq, "worker", *words)
+    def start(
+        self, *words: str, is_ready: bool = True, program: str = "-m edgeq"
+    ) -> subprocess.Popen[bytes]:
+        process = start(self.edgeq, "worker", *words, program=program)
         self._all.append(process)
         if is_ready:
             until(lambda: self.alive() or process.poll() is not None)
@@ -188,6 +197,7 @@ class TestWaiting:
             ("enqueue", "anything", "--wait", "soon"),
             ("enqueue", "anything", "--bulk", "-", "--wait", "5"),
             ("worker", "--processes", "0"),
+            ("--db", "sqlite:///:memory:", "worker", "--processes", "2"),
             ("worker", "--grace", "-1"),
             ("worker", "--budget", "5"),
             ("worker", "--types", "nonsense"),
@@ -308,8 +318,28 @@ class TestStuck:
         assert (other["status"], other["attempt"], other["interruptions"]) == ("pending", 1, 0)
         assert workers.alive() == []
 
+    def test_a_worker_that_was_stopped_for_longer_than_a_timeout_goes_on(
+        self, workers: Workers
+    ) -> None:
+        worker = workers.start()
+        brief = workers.hold("brief")
+        worker.send_signal(signal.SIGSTOP)
+        time.sleep(6)  # longer than the watchdog naps, so that it looks when it wakes
+        worker.send_signal(signal.SIGCONT)
+        until(lambda: workers.job(brief)["status"] != "processing")
+        workers.let_go()
+
+        assert workers.edgeq("enqueue", "pid", "--wait", "10").code == 0
+        assert worker.poll() is None
+
 
 class TestSeveral:
+    def test_a_file_of_the_users_hides_no_module_of_ours(self, workers: Workers) -> None:
+        (workers.edgeq.folder / "queue.py").write_text("raise ImportError('hidden')")
+        script = str(Path(sys.executable).with_name("edgeq"))
+        workers.start("--processes", "2", program=script)
+        assert workers.edgeq("enqueue", "pid", "--wait", "10").code == 0
+
     def test_all_of_them_work_and_end_together(self, workers: Workers) -> None:
         parent = workers.start("--processes", "2", "--concurrency", "1", "--json")
         until(lambda: len(workers.alive()) == 2)

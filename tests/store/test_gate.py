@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,3 +86,34 @@ def test_a_link_has_the_gate_of_the_file_that_it_leads_to(tmp_path: Path, gate: 
     link = Gate(tmp_path / "link.db")
     assert not link.acquire_at_once()
     link.close()
+
+
+FORKS = """
+import os, sys, time
+from pathlib import Path
+from edgeq.store.gate import Gate
+
+gate = Gate(Path(sys.argv[1]))
+gate.acquire()
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_forked_child_does_not_keep_the_gate_of_a_parent_that_died(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", FORKS, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    try:
+        parent.wait()
+        gate = Gate(path)
+        gate.acquire_within(5)
+        gate.close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        parent.stdout.close()
