@@ -8,10 +8,12 @@ from pathlib import Path
 
 from tests.torture.budgets import budgets
 from tests.torture.contention import contention
+from tests.torture.effects import effects
 from tests.torture.finding import Finding
 from tests.torture.poison import poison
 from tests.torture.processes import CommandFailed
 from tests.torture.signals import signals
+from tests.torture.steps_on_fire import steps_on_fire
 from tests.torture.storm import kill_storm
 from tests.torture.zombies import woken_in_time, woken_too_late
 
@@ -25,6 +27,8 @@ SMALL: dict[str, Scenario] = {
     "budgets": partial(budgets, rounds=1, at_once=3),
     "signals": partial(signals, count=6),
     "poison_alone": partial(poison, how="alone", jobs=100),
+    "steps_on_fire": partial(steps_on_fire, jobs=40, blows=8, kills_workers=False),
+    "effects": partial(effects, jobs=60, kills=5),
 }
 FULL: dict[str, Scenario] = {
     "kill_storm": partial(kill_storm, jobs=2_000, kills=50),
@@ -35,6 +39,8 @@ FULL: dict[str, Scenario] = {
     "signals": partial(signals, count=40),
     "poison_alone": partial(poison, how="alone", jobs=1_000),
     "poison_isolated": partial(poison, how="isolated", jobs=1_000),
+    "steps_on_fire": partial(steps_on_fire, jobs=400, blows=60, kills_workers=True),
+    "effects": partial(effects, jobs=500, kills=50),
 }
 
 
