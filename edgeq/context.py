@@ -9,7 +9,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from edgeq.attempt import Attempt
 from edgeq.baton import Baton
@@ -150,14 +150,34 @@ class Context(_Base):
         """Stop here if the budget, a signal or a cancellation asks for it."""
         self._attempt.check()
 
+    @overload
     async def step(
         self,
         name: str,
-        function: Callable[..., Awaitable[T] | T],
+        function: Callable[..., Awaitable[T]],
         *args: Any,
         key: str | int | None = None,
         **kwargs: Any,
-    ) -> T:
+    ) -> T: ...
+
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., T],
+        *args: Any,
+        key: str | int | None = None,
+        **kwargs: Any,
+    ) -> T: ...
+
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        key: str | int | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """Do a part of the work once: its result is kept, and a later attempt gets it back.
 
         The result goes through JSON. A `def` function runs in a thread. In a loop, give each
@@ -167,11 +187,11 @@ class Context(_Base):
 
         async def do() -> Any:
             if inspect.iscoroutinefunction(inspect.unwrap(function)):
-                return await work()  # type: ignore[misc]
+                return await work()
             answer = await self._threads.run(work)
             return await answer if inspect.isawaitable(answer) else answer
 
-        return await self._book.step(name, key, function, do)  # type: ignore[no-any-return]
+        return await self._book.step(name, key, function, do)
 
     async def transaction(
         self,

@@ -10,8 +10,9 @@ from tests.torture.budgets import budgets
 from tests.torture.contention import contention
 from tests.torture.effects import effects
 from tests.torture.finding import Finding
+from tests.torture.mixed import mixed_load
 from tests.torture.poison import poison
-from tests.torture.processes import CommandFailed
+from tests.torture.processes import CommandFailed, Limits
 from tests.torture.signals import signals
 from tests.torture.steps_on_fire import steps_on_fire
 from tests.torture.storm import kill_storm
@@ -19,6 +20,7 @@ from tests.torture.zombies import woken_in_time, woken_too_late
 
 Scenario = Callable[[int, Path], Finding]
 
+_MIXED_LOAD = partial(mixed_load, short=1_000, long=20, steps=20, step_seconds=0.4)
 SMALL: dict[str, Scenario] = {
     "kill_storm": partial(kill_storm, jobs=400, kills=10),
     "zombies_in_time": partial(woken_in_time, zombies=2, jobs=4, waits_for_locks=False),
@@ -29,6 +31,17 @@ SMALL: dict[str, Scenario] = {
     "poison_alone": partial(poison, how="alone", jobs=100),
     "steps_on_fire": partial(steps_on_fire, jobs=40, blows=8, kills_workers=False),
     "effects": partial(effects, jobs=60, kills=5),
+    "mixed_load": partial(
+        mixed_load,
+        short=200,
+        long=6,
+        steps=10,
+        step_seconds=0.2,
+        limits=Limits(budget=3, grace=1, concurrency=4, fast_slots=1),
+        has_fast_lane=True,
+        # Most of it is short jobs, on a machine that is busy with other tests.
+        idle_at_most=0.25,
+    ),
 }
 FULL: dict[str, Scenario] = {
     "kill_storm": partial(kill_storm, jobs=2_000, kills=50),
@@ -39,8 +52,12 @@ FULL: dict[str, Scenario] = {
     "signals": partial(signals, count=40),
     "poison_alone": partial(poison, how="alone", jobs=1_000),
     "poison_isolated": partial(poison, how="isolated", jobs=1_000),
-    "steps_on_fire": partial(steps_on_fire, jobs=400, blows=60, kills_workers=True),
+    "steps_on_fire": partial(steps_on_fire, jobs=200, blows=40, kills_workers=True),
     "effects": partial(effects, jobs=500, kills=50),
+    "mixed_load": partial(_MIXED_LOAD, limits=Limits(budget=5, grace=1), has_fast_lane=True),
+    "mixed_load_one_lane": partial(
+        _MIXED_LOAD, limits=Limits(budget=5, grace=1, fast_slots=0), has_fast_lane=False
+    ),
 }
 
 

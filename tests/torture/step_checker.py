@@ -206,7 +206,7 @@ def no_zombie_is_heard(evidence: StepEvidence) -> list[str]:
 
 
 def every_run_gets_on(evidence: StepEvidence) -> list[str]:
-    """Who was left alone with budget to spare has finished a step, or failed or slept as planned."""
+    """Who was left alone with budget to spare has finished a step, or failed or slept."""
     wrong = []
     for lines in evidence.ledger.by_execution.values():
         start = lines[0]

@@ -51,3 +51,15 @@ def test_a_job_that_kills_its_process_fails_after_three_losses_and_the_others_fi
     tmp_path: Path,
 ) -> None:
     _finds_nothing("poison_alone", tmp_path)
+
+
+def test_every_step_is_done_once_however_its_process_ends(tmp_path: Path) -> None:
+    _finds_nothing("steps_on_fire", tmp_path)
+
+
+def test_what_is_written_with_a_step_is_there_exactly_when_the_step_is(tmp_path: Path) -> None:
+    _finds_nothing("effects", tmp_path)
+
+
+def test_long_jobs_get_on_in_every_run_and_short_ones_fill_the_slots(tmp_path: Path) -> None:
+    _finds_nothing("mixed_load", tmp_path)

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from edgeq import Context, SyncContext, handler
 
-_POLICY = {"max_retries": 10, "retry_delay": 0.05, "retry_max_delay": 0.05}
+_SOON = 0.05
 
 
 class Effect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,7 +29,7 @@ def add_row(connection: Any, job_id: str, is_to_fail: bool) -> int:  # noqa: FBT
     return number
 
 
-@handler("effect", **_POLICY)
+@handler("effect", max_retries=10, retry_delay=_SOON, retry_max_delay=_SOON)
 async def effect(ctx: Context, input: Effect) -> int:
     await asyncio.sleep(input.seconds)
     number = await ctx.transaction("row", add_row, ctx.job.id, ctx.attempt <= input.fails)
@@ -37,7 +37,7 @@ async def effect(ctx: Context, input: Effect) -> int:
     return number
 
 
-@handler("effect_in_thread", **_POLICY)
+@handler("effect_in_thread", max_retries=10, retry_delay=_SOON, retry_max_delay=_SOON)
 def effect_in_thread(ctx: SyncContext, input: Effect) -> int:
     time.sleep(input.seconds)
     number = ctx.transaction("row", add_row, ctx.job.id, ctx.attempt <= input.fails)

@@ -14,7 +14,7 @@ from tests.torture import step_ledger
 from tests.torture.step_ledger import Said
 from tests.torture.step_plans import Plan
 
-_POLICY = {"max_retries": 40, "retry_delay": 0.05, "retry_max_delay": 0.05}
+_SOON = 0.05
 
 
 class _Telling:
@@ -78,7 +78,7 @@ def _def_body(telling: _Telling, place: int, seconds: float, before: Any) -> Any
     return telling.end(place, before)
 
 
-@handler("stepwise", **_POLICY)
+@handler("stepwise", max_retries=40, retry_delay=_SOON, retry_max_delay=_SOON)
 async def stepwise(ctx: Context, input: Plan) -> Any:
     telling = _Telling(ctx, input)
     before: Any = None
@@ -110,11 +110,17 @@ def _in_its_own_thread(ctx: SyncContext, plan: Plan) -> Any:
     return before
 
 
-@handler("stepwise_in_thread", **_POLICY)
+@handler("stepwise_in_thread", max_retries=40, retry_delay=_SOON, retry_max_delay=_SOON)
 def stepwise_in_thread(ctx: SyncContext, input: Plan) -> Any:
     return _in_its_own_thread(ctx, input)
 
 
-@handler("stepwise_in_process", executor="process", **_POLICY)
+@handler(
+    "stepwise_in_process",
+    executor="process",
+    max_retries=40,
+    retry_delay=_SOON,
+    retry_max_delay=_SOON,
+)
 def stepwise_in_process(ctx: SyncContext, input: Plan) -> Any:
     return _in_its_own_thread(ctx, input)
