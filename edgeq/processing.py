@@ -14,6 +14,7 @@ from edgeq.core.clock_jumps import ClockWatch
 from edgeq.core.jobs import ClaimedJob, JobStatus
 from edgeq.core.outcomes import Completed, Interrupted, NotStarted, Outcome
 from edgeq.core.runs import RunLimits, Stop
+from edgeq.core.steps import TOTAL
 from edgeq.core.suspects import LAST_CHANCE
 from edgeq.crew import UNWIND_SECONDS, Crew
 from edgeq.errors import StoreError
@@ -264,8 +265,11 @@ class Shift:
             self._write_late(outcome)
         else:
             if attempt.task is not None:
-                before_ms = attempt.worked_before_ms if isinstance(outcome, Completed) else None
-                self._tally.ended(attempt.job.type, self._elapsed() - attempt.started, before_ms)
+                seconds = self._elapsed() - attempt.started
+                self._tally.took(attempt.job.type, seconds)
+                if attempt.worked_before_ms is not None and isinstance(outcome, Completed):
+                    seconds += attempt.worked_before_ms / 1000
+                    self._tally.took(attempt.job.type, seconds, TOTAL)
             self._fill_from_ahead()
             self._crew.launch()
         self._wake.set()

@@ -8,7 +8,7 @@ from edgeq.core.durations import Histogram, Tally
 from edgeq.core.jobs import JobStatus
 from edgeq.core.outcomes import Failed, Interrupted, NotStarted, Outcome, Snoozed
 from edgeq.core.runs import RunReport, Stop
-from edgeq.core.steps import TOTAL, WHOLE
+from edgeq.core.steps import WHOLE
 
 _ENDED_AS = {
     JobStatus.COMPLETED: "completed",
@@ -78,12 +78,6 @@ class RunTally:
         if tally is None:
             tally = self._durations[type_name, step] = Tally()
         tally.add(seconds * 1000)
-
-    def ended(self, type_name: str, seconds: float, worked_before_ms: int | None) -> None:
-        """An attempt took so long; the whole job took more, if it completed by steps."""
-        self.took(type_name, seconds)
-        if worked_before_ms is not None:
-            self.took(type_name, seconds + worked_before_ms / 1000, TOTAL)
 
     def durations(self) -> dict[tuple[str, str], Histogram]:
         return {part: tally.freeze() for part, tally in list(self._durations.items())}
