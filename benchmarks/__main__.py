@@ -70,13 +70,13 @@ def _against_the_floor(folder: Path) -> list[Row]:
             "drain of 3 steps, concurrency 100",
             1.0,
             lambda path: step_engine.drain(path, 10_000, 100),
-            lambda path: step_floor.drain(path, 10_000, 100),
+            lambda path: step_floor.drain(path, 2_000, 100),
         ),
         (
             "drain of 3 steps, concurrency 8",
             1.0,
             lambda path: step_engine.drain(path, 10_000, 8),
-            lambda path: step_floor.drain(path, 10_000, 8),
+            lambda path: step_floor.drain(path, 2_000, 8),
         ),
     ]
     return [_compare(folder, *pair) for pair in pairs]
