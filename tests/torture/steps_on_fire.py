@@ -173,10 +173,12 @@ def _enqueue(place: Place, chance: Random, jobs: int) -> dict[str, Plan]:
 
 
 def _complaints(place: Place, fire: _Fire) -> list[str]:
+    # Who is asked while Python itself begins or ends is not there to hear it.
+    well = dict.fromkeys(fire.asked, (0, -signal.SIGTERM))
     return [
         f"{child.name} ended with {child.exit_code}: {child.complaint()[-300:]}"
         for child in place.children
-        if child.name not in fire.killed and child.exit_code != 0
+        if child.name not in fire.killed and child.exit_code not in well.get(child.name, (0,))
     ]
 
 
