@@ -52,7 +52,7 @@ FULL: dict[str, Scenario] = {
     "signals": partial(signals, count=40),
     "poison_alone": partial(poison, how="alone", jobs=1_000),
     "poison_isolated": partial(poison, how="isolated", jobs=1_000),
-    "steps_on_fire": partial(steps_on_fire, jobs=200, blows=40, kills_workers=True),
+    "steps_on_fire": partial(steps_on_fire, jobs=400, blows=60, kills_workers=True),
     "effects": partial(effects, jobs=500, kills=50),
     "mixed_load": partial(_MIXED_LOAD, limits=Limits(budget=5, grace=1), has_fast_lane=True),
     "mixed_load_one_lane": partial(

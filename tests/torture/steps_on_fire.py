@@ -21,7 +21,7 @@ from tests.torture.step_ledger import Said
 from tests.torture.step_plans import Plan, random_plan
 
 _LIMITS = Limits(budget=6, grace=2, concurrency=4, fast_slots=0)
-_TYPES = ("stepwise",) * 12 + ("stepwise_in_thread",) * 7 + ("stepwise_in_process",)
+_TYPES = ("stepwise",) * 5 + ("stepwise_in_thread",) * 3 + ("stepwise_in_process",) * 2
 _BLOWS = ("kill",) * 6 + ("ask",) * 3 + ("freeze",) * 2
 _PATIENCE_SECONDS = 30.0
 _DRAIN_SECONDS = 300.0
