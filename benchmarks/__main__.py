@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from benchmarks import engine, floor, requests, ticks
+from benchmarks import engine, floor, requests, step_engine, step_floor, ticks
 
 ROUNDS = 3
 MILLION = 1_000_000
@@ -19,7 +19,7 @@ MILLION = 1_000_000
 def main() -> int:
     quick = "--quick" in sys.argv
     with tempfile.TemporaryDirectory(prefix="edgeq-bench-") as folder:
-        rows = [*_against_the_floor(Path(folder)), _idle(Path(folder))]
+        rows = [*_against_the_floor(Path(folder)), _step(Path(folder)), _idle(Path(folder))]
         rows += _requests(Path(folder), idle_seconds=10 if quick else 60)
         if not quick:
             rows += _at_a_million(Path(folder))
@@ -67,6 +67,18 @@ def _against_the_floor(folder: Path) -> list[Row]:
             lambda path: engine.enqueue_many(path, 20_000, 1_000),
             lambda path: floor.insert_many(path, 20_000, 1_000),
         ),
+        (
+            "drain of 3 steps, concurrency 100",
+            1.0,
+            lambda path: step_engine.drain(path, 10_000, 100),
+            lambda path: step_floor.drain(path, 2_000, 100),
+        ),
+        (
+            "drain of 3 steps, concurrency 8",
+            1.0,
+            lambda path: step_engine.drain(path, 10_000, 8),
+            lambda path: step_floor.drain(path, 2_000, 8),
+        ),
     ]
     return [_compare(folder, *pair) for pair in pairs]
 
@@ -84,9 +96,10 @@ def _compare(
         pair = []
         for side, measure in (("edgeq", ours), ("floor", theirs)):
             path = folder / f"{abs(hash(name))}-{number}-{side}.db"
-            engine.create(path)
+            step_engine.create(path)
             if name.startswith("drain"):
-                floor.insert_many(path, 12_000, 1_000)
+                job_type = "in_steps" if "steps" in name else "noop"
+                floor.insert_many(path, 12_000, 1_000, job_type)
             pair.append(measure(path))
             path.unlink()
         rates.append(pair)
@@ -94,6 +107,21 @@ def _compare(
     mine, other = (median(rate[side] for rate in rates) for side in (0, 1))
     shown = f"{mine:>9,.0f}/s  floor {other:>9,.0f}/s  ratio {ratio:.2f}"
     return {"name": name, "shown": shown, "ratio": ratio, "goal": goal, "ok": ratio >= goal}
+
+
+def _step(folder: Path) -> Row:
+    """Both in turn in one process, so that they share whatever the machine does meanwhile."""
+    pairs = []
+    for number in range(ROUNDS):
+        path = folder / f"step-{number}.db"
+        step_engine.create(path)
+        pairs.append(step_engine.step_and_enqueue(path, 2_000))
+        path.unlink()
+    ratio = median(step / enqueue for step, enqueue in pairs)
+    step, enqueue = (median(pair[side] for pair in pairs) for side in (0, 1))
+    shown = f"{step:.2f} ms  an enqueue {enqueue:.2f} ms  ratio {ratio:.2f}"
+    name = "a step / a single enqueue"
+    return {"name": name, "shown": shown, "ratio": ratio, "goal": 1.5, "ok": ratio <= 1.5}
 
 
 def _idle(folder: Path) -> Row:

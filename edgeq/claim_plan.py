@@ -181,13 +181,17 @@ class ClaimPlanner:
         }
 
     def _durations(self, name: str, step: str = WHOLE) -> Histogram:
-        known = self._known.get((name, step), Histogram.EMPTY)
-        return known.merge(self._tally.durations_of(name, step))
+        # Asked several times for each claim: where there is only one of the two, nothing is added.
+        known = self._known.get((name, step))
+        here = self._tally.durations_of(name, step)
+        if known is None:
+            return here
+        return known if here is Histogram.EMPTY else known.merge(here)
 
     def _first_part(self, name: str) -> Histogram:
         """What has to fit before a job can stop: its first step, or all of it."""
         first = self._durations(name, FIRST_PART)
-        return first if first.samples else self._durations(name)
+        return self._durations(name) if first is Histogram.EMPTY else first
 
     def _ahead(self, types: tuple[ClaimableType, ...], crew: Crew) -> int:
         """A suspect runs alone, and what is claimed ahead of it would be in its company."""

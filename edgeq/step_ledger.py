@@ -9,8 +9,7 @@ from edgeq.core.durations import Histogram
 from edgeq.core.jobs import ClaimedJob
 from edgeq.core.runs import RunLimits
 from edgeq.core.steps import Step, step_fits, step_seconds
-from edgeq.ports.flow_commands import NewStep, RecordStep, RunInTransaction
-from edgeq.ports.queries import ListSteps
+from edgeq.ports.flow_commands import LookUpSteps, NewStep, RecordStep, RunInTransaction
 from edgeq.surroundings import Surroundings
 from edgeq.tally import RunTally
 
@@ -40,7 +39,7 @@ class RunLedger:
         return self._store.now()
 
     async def load(self, job: ClaimedJob) -> tuple[Step, ...]:
-        return await self._store.read(ListSteps(job.id))
+        return await self._store.write(LookUpSteps(job.id))
 
     async def record(self, step: NewStep) -> None:
         await self._store.write(RecordStep(step))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -22,6 +22,8 @@ class Command(Generic[Answer_co]):
     """A change; the type parameter is what the store answers once it is durable."""
 
     __slots__ = ()
+    # Whether it is carried out even if its caller is cancelled before its turn comes.
+    outlives_its_caller: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgeq.core.jobs import NewJob
-from edgeq.core.steps import StepKind
+from edgeq.core.steps import Step, StepKind
 from edgeq.ports.commands import Command, Duplicate, Inserted
 
 
@@ -32,9 +32,25 @@ class NewStep:
 
 @dataclass(frozen=True, slots=True)
 class RecordStep(Command[None]):
-    """Keep a step's result; LockLost when the job is somebody else's."""
+    """Keep a step's result; LockLost when the job is somebody else's.
 
+    What is done is done: an interruption that comes while this waits for its turn must not make
+    the next run do it again.
+    """
+
+    outlives_its_caller = True
     step: NewStep
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpSteps(Command[tuple[Step, ...]]):
+    """The steps that a job has finished.
+
+    Asked of the writer, which a run has open already: its first reading connection would cost it
+    more than a step.
+    """
+
+    job_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,8 +195,8 @@ class Enqueueing(Parts):
             result_ttl_ms=_positive_ms("result_ttl", result_ttl),
             replaces_duplicate=on_duplicate == "replace",
             batch_id=batch_id,
-            after=_ids("after", after),
-            on_failure=_on_failure(on_failure),
+            after=() if after == () else _ids("after", after),
+            on_failure=None if on_failure is None else _on_failure(on_failure),
             input_from=input_from,
         )
 
@@ -246,9 +246,9 @@ def _ids(name: str, ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _on_failure(wanted: str | None) -> OnFailure | None:
+def _on_failure(wanted: str) -> OnFailure:
     try:
-        return None if wanted is None else OnFailure(wanted)
+        return OnFailure(wanted)
     except ValueError:
         raise InvalidInput.at("on_failure", f"must be one of {', '.join(OnFailure)}") from None
 

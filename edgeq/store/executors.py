@@ -14,6 +14,7 @@ EXECUTORS: dict[type[c.Command[Any]], Executor] = {
     c.Cycle: cycle.run_cycle,
     f.InsertBatch: insert.insert_batch,
     f.RecordStep: steps.record_step,
+    f.LookUpSteps: steps.list_steps,
     f.RunInTransaction: steps.run_in_transaction,
     c.ExtendLocks: cycle.extend_locks,
     c.StartRun: run_records.start,

@@ -113,9 +113,14 @@ def output_of(tx: Transaction, job_id: str) -> str | None:
     return None if row is None else row[0]
 
 
+def anybody_waits(tx: Transaction) -> bool:
+    """Whether any job waits for another: in most queues none ever does."""
+    return tx.row(_ANY_DEPENDENT) is not None
+
+
 def follow(tx: Transaction, ends: Sequence[End]) -> None:
     """Jobs have ended: count them in their batches, and see to those that wait for them."""
-    if not any(end.batch_id for end in ends) and tx.row(_ANY_DEPENDENT) is None:
+    if not any(end.batch_id for end in ends) and not (ends and anybody_waits(tx)):
         return
     ended = deque(ends)
     while ended:

@@ -132,7 +132,8 @@ def _complete_all(
     tx.change_many(_COMPLETE, [_completion(tx, each) for each in kept])
     for each in kept:
         tx.tell(_change(each, JobStatus.COMPLETED, "completed"))
-    flows.follow(tx, [flows.End(e.job_id, JobStatus.COMPLETED, e.batch_id) for e in kept])
+    if any(each.batch_id for each in kept) or flows.anybody_waits(tx):
+        flows.follow(tx, [flows.End(e.job_id, JobStatus.COMPLETED, e.batch_id) for e in kept])
     applied = [Applied(each.lock, each.outcome, JobStatus.COMPLETED) for each in kept]
     if len(kept) == len(settled):
         return applied, set()

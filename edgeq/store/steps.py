@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, delete, func, insert, literal_column, select, 
 from edgeq.core.jobs import Job, JobStatus
 from edgeq.core.steps import Step, StepKind
 from edgeq.errors import InvalidInput, LockLost
-from edgeq.ports.flow_commands import NewStep, RecordStep, RunInTransaction
+from edgeq.ports.flow_commands import LookUpSteps, NewStep, RecordStep, RunInTransaction
 from edgeq.ports.queries import Change, ListSteps
 from edgeq.store.flow_tables import steps
 from edgeq.store.jobs_sql import STILL_OURS
@@ -91,7 +91,7 @@ def _add(tx: Transaction, step: NewStep, result: str | None, duration_ms: int) -
     tx.change(_ADD, **given | {"result": result, "duration_ms": duration_ms, "now": tx.now})
 
 
-def list_steps(reader: Reader, query: ListSteps) -> tuple[Step, ...]:
+def list_steps(reader: Reader, query: ListSteps | LookUpSteps) -> tuple[Step, ...]:
     rows = (
         dict(zip(Step.__struct_fields__, row, strict=True))
         for row in reader.rows(_READ, job_id=query.job_id)

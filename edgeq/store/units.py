@@ -37,13 +37,15 @@ class _Reply(asyncio.Future[Any]):
     """A future that cannot be cancelled once its unit has begun.
 
     A cancelled task then goes on waiting for the unit's end, and is cancelled right after: what
-    was started is never left behind half known.
+    was started is never left behind half known. Some units are waited for even before.
     """
 
     unit: AwaitedUnit[Any]
 
     def cancel(self, msg: Any | None = None) -> bool:
-        return super().cancel(msg) if self.unit.take() else False
+        unit = self.unit
+        is_over = not unit.command.outlives_its_caller and unit.take()
+        return super().cancel(msg) if is_over else False
 
 
 class AwaitedUnit(Unit[T]):

@@ -25,13 +25,14 @@ from edgeq.errors import (
     WriterHeld,
 )
 from edgeq.ports.commands import ExtendLocks, Inserted, InsertJobs
+from edgeq.ports.flow_commands import LookUpSteps, NewStep, RecordStep
 from edgeq.ports.queries import GetJobs, ListTypes
 from edgeq.ports.store import LockWatch
 from edgeq.store.gate import Gate
 from edgeq.store.sqlite import SqliteStore
 from edgeq.testing import FakeClock
 from tests.conftest import Backend, JobBuilder, Register, SqliteBackend
-from tests.store.conformance.acts import insert, position
+from tests.store.conformance.acts import RUN, claim_one, insert, position
 from tests.store.programs import program
 
 PATIENCE_SECONDS = 20.0
@@ -169,6 +170,34 @@ async def test_a_write_that_is_cancelled_before_it_began_never_happens(
     await second
 
     assert await exist(queue, dropped, kept) == [False, True]
+
+
+async def test_a_step_that_is_done_is_kept_even_if_its_job_is_interrupted_before_it_is_written(
+    queue: SqliteStore, new_job: JobBuilder
+) -> None:
+    job = await claim_one(queue, new_job())
+    step = NewStep(
+        seq=job.seq,
+        fence=job.fence,
+        job_id=job.id,
+        type=job.type,
+        tenant_id=None,
+        attempt=1,
+        progress=0,
+        run_id=RUN,
+        name="page",
+        key="1",
+        result="7",
+    )
+    with held(queue):
+        (keeping,) = await hand_in(queue.write(RecordStep(step)))
+        keeping.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await keeping
+
+    (kept,) = await queue.write(LookUpSteps(job.id))
+    assert (kept.name, kept.key, kept.result) == ("page", "1", "7")
 
 
 async def test_a_write_that_is_cancelled_after_it_began_happens_whole(

@@ -9,10 +9,13 @@ from pathlib import Path
 from tests.torture.budgets import budgets
 from tests.torture.cancelled_awaits import cancelled_awaits
 from tests.torture.contention import contention
+from tests.torture.effects import effects
 from tests.torture.finding import Finding
+from tests.torture.mixed import mixed_load
 from tests.torture.poison import poison
-from tests.torture.processes import CommandFailed
+from tests.torture.processes import CommandFailed, Limits
 from tests.torture.signals import signals
+from tests.torture.steps_on_fire import steps_on_fire
 from tests.torture.storm import kill_storm
 from tests.torture.worker_kills import worker_kills
 from tests.torture.worker_signals import worker_signals
@@ -21,6 +24,7 @@ from tests.torture.zombies import woken_in_time, woken_too_late
 
 Scenario = Callable[[int, Path], Finding]
 
+_MIXED_LOAD = partial(mixed_load, short=1_000, long=20, steps=20, step_seconds=0.4)
 SMALL: dict[str, Scenario] = {
     "kill_storm": partial(kill_storm, jobs=400, kills=10),
     "zombies_in_time": partial(woken_in_time, zombies=2, jobs=4, waits_for_locks=False),
@@ -33,6 +37,19 @@ SMALL: dict[str, Scenario] = {
     "worker_kills": partial(worker_kills, kills=3, waits_for_locks=0),
     "worker_zombies": partial(worker_zombies, zombies=2, waits_for_locks=False),
     "cancelled_awaits": partial(cancelled_awaits, count=150),
+    "steps_on_fire": partial(steps_on_fire, jobs=40, blows=8, kills_workers=False),
+    "effects": partial(effects, jobs=60, kills=5),
+    "mixed_load": partial(
+        mixed_load,
+        short=200,
+        long=6,
+        steps=10,
+        step_seconds=0.2,
+        limits=Limits(budget=3, grace=1, concurrency=4, fast_slots=1),
+        has_fast_lane=True,
+        # Most of it is short jobs, on a machine that is busy with other tests.
+        idle_at_most=0.25,
+    ),
 }
 FULL: dict[str, Scenario] = {
     "kill_storm": partial(kill_storm, jobs=2_000, kills=50),
@@ -47,6 +64,12 @@ FULL: dict[str, Scenario] = {
     "worker_kills": partial(worker_kills, kills=20, waits_for_locks=1),
     "worker_zombies": partial(worker_zombies, zombies=6, waits_for_locks=True),
     "cancelled_awaits": partial(cancelled_awaits, count=2_000),
+    "steps_on_fire": partial(steps_on_fire, jobs=400, blows=60, kills_workers=True),
+    "effects": partial(effects, jobs=500, kills=50),
+    "mixed_load": partial(_MIXED_LOAD, limits=Limits(budget=5, grace=1), has_fast_lane=True),
+    "mixed_load_one_lane": partial(
+        _MIXED_LOAD, limits=Limits(budget=5, grace=1, fast_slots=0), has_fast_lane=False
+    ),
 }
 
 

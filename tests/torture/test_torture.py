@@ -69,3 +69,15 @@ def test_nothing_is_accepted_from_a_worker_that_lost_its_locks_in_its_sleep(
 
 def test_a_call_that_is_cancelled_happened_or_not_and_leaves_nothing_open(tmp_path: Path) -> None:
     _finds_nothing("cancelled_awaits", tmp_path)
+
+
+def test_every_step_is_done_once_however_its_process_ends(tmp_path: Path) -> None:
+    _finds_nothing("steps_on_fire", tmp_path)
+
+
+def test_what_is_written_with_a_step_is_there_exactly_when_the_step_is(tmp_path: Path) -> None:
+    _finds_nothing("effects", tmp_path)
+
+
+def test_long_jobs_get_on_in_every_run_and_short_ones_fill_the_slots(tmp_path: Path) -> None:
+    _finds_nothing("mixed_load", tmp_path)
